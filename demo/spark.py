@@ -25,7 +25,7 @@ _LEAST_JAVA = 17
 _EXAMPLE_S = 900.0
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Why the act is left out, with the line that installs what is missing; "" when it can be played."""
     if importlib.util.find_spec("pyspark") is None:
         return f"Spark is not installed. {INSTALL_SPARK} fetches it (450 MB, needs Java {_LEAST_JAVA})"
@@ -45,8 +45,7 @@ def second_act(console: Console, bootstrap: str, folder: Path) -> bool:
 
     Without Spark one line says how to install it: that is no failure.
     """
-    missing = why_not()
-    if missing:
+    if missing := skip_reason():
         console.print(f"left out   Spark reads the topic too: {missing}", soft_wrap=True, highlight=False)
         return True
     console.rule("Spark reads the same topic: examples/flights.py")

@@ -13,7 +13,7 @@ from ottla_documents.kafka_topic import declared_topic, has_unusable_name, parse
 from ottla_documents.limits import ANNOTATIONS_BYTES, KAFKA_STRING_BYTES, OWN_ANNOTATIONS_BYTES
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, STATEFUL_SET
 from ottla_operator.api.topics import AlterTopicConfig, CreateTopic
-from ottla_operator.effects.topic_requests import _why_not_sent
+from ottla_operator.effects.topic_requests import _encoding_error
 from tests.operator.fleet import CLUSTER, Fleet
 
 KEY = "max.connections.per.ip.overrides"
@@ -202,7 +202,7 @@ def test_a_name_or_value_of_a_topic_that_does_not_fit_is_a_problem_of_its_field(
     ],
 )
 def test_a_text_that_no_request_can_hold_is_not_sent(change: Callable[[str], object]) -> None:
-    assert _why_not_sent(change("x" * KAFKA_STRING_BYTES)) == ""
-    assert "has 32768 bytes; a string of Kafka has at most 32767" in _why_not_sent(
+    assert _encoding_error(change("x" * KAFKA_STRING_BYTES)) == ""
+    assert "has 32768 bytes; a string of Kafka has at most 32767" in _encoding_error(
         change("x" * (KAFKA_STRING_BYTES + 1))
     )

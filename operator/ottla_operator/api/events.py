@@ -1,4 +1,4 @@
-"""The Events for changes of a status: Normal for progress, Warning for obstacles.
+"""The Events for changes of a status: Normal for progress, Warning for any other condition that is not True.
 
 A condition that is not True is not a Warning in itself: a roll, a change of a topic and a cluster that has never been
 ready are progress. Kubernetes itself warns about pods that cannot be scheduled or started.
@@ -32,7 +32,7 @@ def events(resource: Obj, before: Obj, after: Obj, now: str, *, waits: bool = Fa
     """One Event for each condition whose status or reason changed, and for each member that a roll restarts.
 
     Args:
-        waits: without the obstacles that may end by themselves (`obstacles`), which are reported once they last.
+        waits: without the Warnings that may end by themselves (`delayed_warnings`), which are reported once they last.
     """
     found = _roll_events(resource, before, after, now)
     for item, kind in _changed(before, after):
@@ -42,8 +42,8 @@ def events(resource: Obj, before: Obj, after: Obj, now: str, *, waits: bool = Fa
     return found
 
 
-def obstacles(before: Obj, after: Obj) -> list[str]:
-    """The types of the conditions that have become obstacles which may end by themselves."""
+def delayed_warnings(before: Obj, after: Obj) -> list[str]:
+    """The types of the conditions that have become not True and may become True without a change by a person."""
     return [
         str(item["type"])
         for item, kind in _changed(before, after)
@@ -51,14 +51,14 @@ def obstacles(before: Obj, after: Obj) -> list[str]:
     ]
 
 
-def obstacle_event(resource: Obj, item: Obj, now: str) -> Obj:
+def warning_event(resource: Obj, item: Obj, now: str) -> Obj:
     """The Warning of a condition that has lasted."""
     return _condition_event(resource, item, WARNING, now)
 
 
 def _is_certain(reason: str) -> bool:
-    """Whether an obstacle is reported at once: only a change ends it, it has lasted already, or the operator has just
-    removed what somebody had set, and the Event is what is left of it."""
+    """Whether a Warning is emitted at once: only a change ends its condition, the condition has lasted already, or the
+    operator has just removed what somebody had set, and the Event is what is left of it."""
     return reason.endswith((*ONLY_A_CHANGE_ENDS, "Blocked", "DynamicOverride"))
 
 

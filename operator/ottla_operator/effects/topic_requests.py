@@ -99,8 +99,8 @@ def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Par
     ever. When the request fails for another reason than a missing answer, each part is sent alone: the client raises
     for a whole request what one topic has wrong, such as an error code that it does not know.
     """
-    failed = [(part, why) for part in parts if (why := _why_not_sent(part))]
-    asked = [part for part in parts if not _why_not_sent(part)]
+    failed = [(part, why) for part in parts if (why := _encoding_error(part))]
+    asked = [part for part in parts if not _encoding_error(part)]
     if not asked:
         return failed
     try:
@@ -114,10 +114,10 @@ def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Par
     return [*failed, *(one for part in asked for one in _in_one_request(ask, [part]))]
 
 
-def _why_not_sent(part: object) -> str:
+def _encoding_error(part: object) -> str:
     """Why a topic's name, or a change of a topic, cannot be encoded; "" when it can.
 
-    >>> _why_not_sent("usual"), _why_not_sent(CreatePartitions("t", 2**40))
+    >>> _encoding_error("usual"), _encoding_error(CreatePartitions("t", 2**40))
     ('', 'InvalidPartitions: 1099511627776 is no number of partitions')
     """
     match part:

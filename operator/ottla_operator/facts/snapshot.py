@@ -224,8 +224,8 @@ class Snapshot:
     def pod(self, name: str) -> Obj | None:
         return self.get(POD, name)
 
-    def why_no_pod(self, stateful_set: str) -> str:
-        """Why a pod is missing, in brackets; "" when Kubernetes does not report it."""
+    def creation_failure(self, stateful_set: str) -> str:
+        """The error of creating the pod of a StatefulSet, in brackets; "" when Kubernetes reports none."""
         message = self.creation_failures.get(stateful_set)
         return f" ({message})" if message else ""
 

@@ -73,7 +73,7 @@ def allows_expansion(snapshot: Snapshot, live: Obj) -> bool:
     return dig(storage_class, "allowVolumeExpansion") is True
 
 
-def why_not_expandable(snapshot: Snapshot, live: Obj) -> str:
+def expansion_blocker(snapshot: Snapshot, live: Obj) -> str:
     name = str(dig(live, "spec", "storageClassName") or "")
     if not name:
         return "it has no storage class"

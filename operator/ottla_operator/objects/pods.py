@@ -88,7 +88,7 @@ def is_reachable(pod: Obj, now: str) -> bool:
     return lasted is None or lasted >= REACHABLE_AFTER_S or (ahead or 0.0) >= REACHABLE_AFTER_S
 
 
-def trouble(pod: Obj) -> str:
+def not_ready_reason(pod: Obj) -> str:
     """Why a pod is not ready, in the words of Kubernetes, and how its container ended last."""
     for item in dig(pod, "status", "conditions") or []:
         if item.get("type") == "PodScheduled" and item.get("status") == "False":
@@ -104,13 +104,13 @@ def trouble(pod: Obj) -> str:
     return f"is not ready{ends[0]}" if ends else "is not ready"
 
 
-def broker_trouble(pod: Obj, report: BrokerReport | None) -> str:
+def broker_not_ready_reason(pod: Obj, report: BrokerReport | None) -> str:
     """Why the pod of a broker is not ready: what Kubernetes says, and of a container that runs what the broker says.
 
     Kubernetes keeps the last line of a container that has ended, and has nothing about one that runs and never becomes
     ready.
     """
-    found = trouble(pod)
+    found = not_ready_reason(pod)
     statuses = dig(pod, "status", "containerStatuses") or []
     is_running = any(dig(status, "state", "running") is not None and not status.get("ready") for status in statuses)
     if report is None or report.pod_uid != uid_of(pod) or not is_running:

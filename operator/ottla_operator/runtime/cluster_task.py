@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
-from ottla_operator.api.events import WARNING, events, new_event, obstacle_event
+from ottla_operator.api.events import WARNING, events, new_event, warning_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, Obj, dig, is_terminating, name_of
 from ottla_operator.cluster_decision import ClusterDecision, Observations, decide_cluster
 from ottla_operator.concerns.config.actions import DynamicConfigWriter
@@ -27,7 +27,7 @@ from ottla_operator.concerns.ensemble.observer import EnsembleObserver
 from ottla_operator.concerns.rebalance.actions import MoveReplicas, RebalanceExecutor
 from ottla_operator.concerns.rebalance.observer import RebalanceObserver
 from ottla_operator.concerns.roll.actions import ElectLeaders, MoveLeaders, RollExecutor
-from ottla_operator.concerns.roll.batches import blockers, exposed
+from ottla_operator.concerns.roll.batches import exposed, partition_blockers
 from ottla_operator.concerns.roll.turns import wants_turn
 from ottla_operator.concerns.upgrades.observer import observe_features
 from ottla_operator.facts.contested_writes import ContestedWrites
@@ -38,9 +38,9 @@ from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, Kubern
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.cluster_observer import ClusterObserver
+from ottla_operator.runtime.delayed_warnings import DelayedWarnings
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.lasting_obstacles import LastingObstacles
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
@@ -75,7 +75,7 @@ class ClusterTask:
         self._environment = environment
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
-        self._obstacles = LastingObstacles()
+        self._delayed_warnings = DelayedWarnings()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._make_plan = lru_cache(maxsize=2)(plan)  # one at rest, one while a rebalance runs
         self._dynamic_config = DynamicConfigWriter(monotonic, self._log)
@@ -136,8 +136,8 @@ class ClusterTask:
         wanted, failed = await self._write(snapshot, wanted)
         if wanted.delete is not None and failed is None:
             try:
-                is_empty, why_not = partial(self._is_empty, snapshot), partial(self._why_not_stop, snapshot)
-                await self._writer.delete(wanted.delete, is_empty, why_not)
+                is_empty, stop_blocker = partial(self._is_empty, snapshot), partial(self._stop_blocker, snapshot)
+                await self._writer.delete(wanted.delete, is_empty, stop_blocker)
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
@@ -277,13 +277,13 @@ class ClusterTask:
         replicas = {replica for partition in metadata.partitions for replica in partition.replicas}
         return broker_id not in metadata.brokers and broker_id not in replicas
 
-    async def _why_not_stop(self, snapshot: Snapshot, proof: BatchProof) -> str:
+    async def _stop_blocker(self, snapshot: Snapshot, proof: BatchProof) -> str:
         """Why Kafka's metadata and topic configurations, read now, do not allow to stop a batch; "" when they do."""
         try:
             metadata = await self._observer.metadata_now(snapshot)
         except KafkaUnavailable as error:
             return f"no broker answers: {error}"
-        found = [*blockers(metadata.partitions, proof.batch, proof.stopping)]
+        found = [*partition_blockers(metadata.partitions, proof.batch, proof.stopping)]
         return "; ".join([*found, *exposed(metadata.partitions, proof.exposes).values()])
 
     async def _write_ready_unknown(self, resource: Obj, error: Exception) -> None:
@@ -308,7 +308,7 @@ class ClusterTask:
             self._told = shortfall.message
 
     async def _write_status(self, resource: Obj, status: Obj) -> None:
-        """Writes it when it differs, and the Events of what has changed and of obstacles that last."""
+        """Writes it when it differs, and emits the Events of what has changed and the Warnings that are due."""
         before, now = resource.get("status") or {}, self._environment.now()
         found: list[Obj] = []
         if before != status:
@@ -316,8 +316,8 @@ class ClusterTask:
             self._prerequisites.wrote_status(KAFKA_CLUSTER, status, answer)
             self._cache.put(answer)
             found += events(resource, before, status, now, waits=True)
-            self._obstacles.changed(before, status, now)
-        found += [obstacle_event(resource, item, now) for item in self._obstacles.due(status, now)]
+            self._delayed_warnings.changed(before, status, now)
+        found += [warning_event(resource, item, now) for item in self._delayed_warnings.due(status, now)]
         await emit_events(self._api, self._log, found)
 
 

@@ -99,13 +99,13 @@ class ObjectWriter:
         self,
         wanted: Deletion,
         is_empty: Callable[[int], Awaitable[bool]],
-        why_not_stop: Callable[[BatchProof], Awaitable[str]],
+        stop_blocker: Callable[[BatchProof], Awaitable[str]],
     ) -> None:
         """Does one deletion, if uncached reads show that everything that it relies on still holds.
 
         Args:
             is_empty: whether Kafka, asked now, has no replica on a broker and does not list it.
-            why_not_stop: why Kafka's metadata, read now, does not allow to stop a batch; "" when it does.
+            stop_blocker: why Kafka's metadata, read now, does not allow to stop a batch; "" when it does.
         """
         there: list[Obj] = []
         for name, uid in ((wanted.name, wanted.uid), *wanted.further):
@@ -126,7 +126,7 @@ class ObjectWriter:
                 return
         if wanted.empty_broker is not None and not await is_empty(wanted.empty_broker):
             return
-        if wanted.proof is not None and (why := await why_not_stop(wanted.proof)):
+        if wanted.proof is not None and (why := await stop_blocker(wanted.proof)):
             self._log.info("%s %s is not deleted: %s", wanted.kind.kind, wanted.name, why)
             return
         for obj in there:

@@ -104,7 +104,7 @@ async def test_refused_changes_are_warnings_at_once_and_failing_brokers_when_tha
         assert sorted(reason for reason, _ in events.warnings()) == expected, "each once"
 
 
-async def test_an_obstacle_at_rest_is_reported_once_and_a_new_operator_does_not_report_it_again() -> None:
+async def test_a_warning_at_rest_is_reported_once_and_a_new_operator_does_not_report_it_again() -> None:
     fleet = await _running()
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
     fleet.kubernetes.refuses_pods = "exceeded quota"

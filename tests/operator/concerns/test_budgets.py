@@ -74,12 +74,12 @@ async def test_no_second_broker_is_evicted_while_the_operator_is_down() -> None:
     assert _evictable(fleet) == list(PODS)
 
 
-@pytest.mark.parametrize("trouble", ["behind", "unregistered", "silent"])
-async def test_no_broker_is_evicted_while_a_replica_is_out_of_sync(trouble: str) -> None:
+@pytest.mark.parametrize("fault", ["behind", "unregistered", "silent"])
+async def test_no_broker_is_evicted_while_a_replica_is_out_of_sync(fault: str) -> None:
     fleet = await _running()
-    if trouble == "behind":
+    if fault == "behind":
         fleet.kafka.behind = {2}
-    elif trouble == "unregistered":
+    elif fault == "unregistered":
         fleet.kafka.unregistered = {2}
     else:
         fleet.kafka.answers = False

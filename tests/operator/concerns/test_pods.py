@@ -70,7 +70,7 @@ async def test_invalid_resources_restart_no_broker(role: str, condition: str) ->
 
 
 @pytest.mark.parametrize("why", [QUOTA, LIMITS], ids=("quota", "limit range"))
-async def test_the_reason_why_no_server_pod_is_created_is_reported(why: str) -> None:
+async def test_the_error_of_creating_a_server_pod_is_reported(why: str) -> None:
     fleet = Fleet()
     fleet.kubernetes.refuses_pods = why
     await fleet.converge()
@@ -82,7 +82,7 @@ async def test_the_reason_why_no_server_pod_is_created_is_reported(why: str) -> 
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_the_reason_why_no_broker_pod_is_created_is_reported_during_a_roll_too() -> None:
+async def test_the_error_of_creating_a_broker_pod_is_reported_during_a_roll_too() -> None:
     fleet = await _running()
     fleet.kubernetes.refuses_pods = QUOTA
     fleet.kubernetes.remove(POD, "orders-broker-1-0")

@@ -41,7 +41,7 @@ def violations_of_topics(world: World) -> Iterator[str]:
         if condition["observedGeneration"] != document["metadata"]["generation"]:
             yield f"{said}, of generation {condition['observedGeneration']}, not {document['metadata']['generation']}"
         if condition["status"] == "True":
-            yield from (f"{said}, but {why}" for why in _why_not_ready(world, document))
+            yield from (f"{said}, but {why}" for why in _not_ready_reasons(world, document))
         elif cluster is not None and not is_paused and brokers:
             sharing = [one for one in documents if topic_of(one) == topic and is_live(one)]
             if len(sharing) == 1 and not (whys := list(_why_it_cannot(world, document, brokers))):
@@ -55,7 +55,7 @@ def violations_of_topics(world: World) -> Iterator[str]:
             yield f"every KafkaTopic of topic {topic} waits for another one: {', '.join(map(name_of, sharing))}"
 
 
-def _why_not_ready(world: World, document: Obj) -> Iterator[str]:
+def _not_ready_reasons(world: World, document: Obj) -> Iterator[str]:
     topic, problems = parse_topic(document)
     live = world.kafka.topics_there.get(topic.topic_name)
     if problems:

@@ -488,10 +488,10 @@ class World:
 
     def topic_is_deleted(self, topic: TopicDescription) -> None:
         """Looked at when Kafka is asked to."""
-        if why := self.why_not_deleted(topic):
+        if why := self.deletion_blocker(topic):
             self.violations.append(why)
 
-    def why_not_deleted(self, topic: TopicDescription) -> str:
+    def deletion_blocker(self, topic: TopicDescription) -> str:
         """Why a topic must not be deleted now, "" when it may. A change of a moment ago cannot have been seen."""
         documents = [document for document in self.documents() if topic_of(document) == topic.name]
         naming = [name_of(one) for one in documents if is_live(one) and self.age_of(one) > READ_AGAIN_S]

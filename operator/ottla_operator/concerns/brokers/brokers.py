@@ -43,7 +43,7 @@ from ottla_operator.objects.pod_template import with_template
 from ottla_operator.objects.pods import (
     CONTAINER_SECURITY,
     TERMINATION_POLICY,
-    broker_trouble,
+    broker_not_ready_reason,
     pod_security,
     resource_requirements,
     stateful_set,
@@ -102,16 +102,16 @@ def decide_brokers(
                 desired.append(_as_it_is(snapshot, live, replicas=0))
             continue
         claims = disks.claims.get(broker_id, ())
-        obstacle = _obstacle(
+        blocker = _template_blocker(
             snapshot, broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None
         )
-        if obstacle is None and broker_id in disks.kept:
-            obstacle = f"broker {broker_id}: it has a disk that {pool.path_of('disks')} does not name"
-        if obstacle is not None:
+        if blocker is None and broker_id in disks.kept:
+            blocker = f"broker {broker_id}: it has a disk that {pool.path_of('disks')} does not name"
+        if blocker is not None:
             if live is None:
-                not_created.append(obstacle)
+                not_created.append(blocker)
             else:
-                unknown[broker_id] = obstacle
+                unknown[broker_id] = blocker
             continue
         if broker_id in removal.stopping:
             if live is not None:  # only with every other decision: it can come back with this template
@@ -277,7 +277,7 @@ def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj, *, is_current: b
     return tuple(reasons) or (() if is_current else ("TemplateChanged",))
 
 
-def _obstacle(
+def _template_blocker(
     snapshot: Snapshot,
     broker_id: int,
     disks: DisksDecision,
@@ -319,9 +319,9 @@ def _condition(
             continue
         name = names.broker_name(snapshot.cluster.name, broker_id)
         if pod is None:
-            waiting.append(f"{broker_id} has no pod{snapshot.why_no_pod(name)}")
+            waiting.append(f"{broker_id} has no pod{snapshot.creation_failure(name)}")
         elif not has_condition(pod, "Ready"):
-            waiting.append(f"{broker_id} {broker_trouble(pod, snapshot.reports.get(broker_id))}")
+            waiting.append(f"{broker_id} {broker_not_ready_reason(pod, snapshot.reports.get(broker_id))}")
     if waiting:
         return condition_false(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
     if lost := lost_sessions(snapshot):

@@ -67,8 +67,8 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
     if not ids:
         return ConcernDecision()
     cluster = snapshot.cluster.name
-    obstacle = obstacle_to_eviction(snapshot, ids)
-    needed = len(ids) if obstacle else len(ids) - 1
+    blocker = eviction_blocker(snapshot, ids)
+    needed = len(ids) if blocker else len(ids) - 1
     pods = [_pod(snapshot, number) for number in ids]
     in_sync = [pod for pod in pods if pod is not None and label(pod, names.IN_SYNC) == IN_SYNC]
     behind = [pod for pod in pods if pod is not None and label(pod, names.IN_SYNC) != IN_SYNC]
@@ -83,10 +83,10 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
         _budget(snapshot, names.behind_budget(cluster), others, len(ids), evicts_unready=can_go),
     ]
     desired += [_labelled(pod) for pod in _caught_up(snapshot, ids)]
-    return ConcernDecision(desired=tuple(desired), requeue_after_s=NOT_WHOLE_REQUEUE_S if obstacle else None)
+    return ConcernDecision(desired=tuple(desired), requeue_after_s=NOT_WHOLE_REQUEUE_S if blocker else None)
 
 
-def obstacle_to_eviction(snapshot: Snapshot, broker_ids: Collection[int]) -> str:
+def eviction_blocker(snapshot: Snapshot, broker_ids: Collection[int]) -> str:
     """Why no broker pod may be evicted now; "" when one may. Ordered checks."""
     if snapshot.status("roll", "role") == names.BROKER and snapshot.is_rolling():
         return "brokers are being rolled"

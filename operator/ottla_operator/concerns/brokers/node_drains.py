@@ -13,7 +13,7 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import NODES_SCHEDULABLE
 from ottla_operator.api.conditions import Condition, condition_false, condition_true
 from ottla_operator.api.objects import CLAIM, Obj, dig, label, name_of
-from ottla_operator.concerns.brokers.budgets import obstacle_to_eviction
+from ottla_operator.concerns.brokers.budgets import eviction_blocker
 from ottla_operator.facts.lost_nodes import is_on_one_node
 from ottla_operator.facts.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ def decide_node_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> Conditi
     found = pods_on_cordoned_nodes(snapshot)
     if not found:
         return condition_true(NODES_SCHEDULABLE)
-    obstacle = obstacle_to_eviction(snapshot, list(broker_ids))
+    blocker = eviction_blocker(snapshot, list(broker_ids))
     texts, bound, blocked = [], False, False
     for key, number, node in found:
         who = f"{'broker' if key == names.BROKER_ID else 'server'} {number} on cordoned node {node}"
@@ -36,9 +36,9 @@ def decide_node_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> Conditi
             texts.append(
                 f"{who} has volumes there ({', '.join(local)}): evicted, it waits until the node is uncordoned"
             )
-        elif key == names.BROKER_ID and obstacle:
+        elif key == names.BROKER_ID and blocker:
             blocked = True
-            texts.append(f"{who} is not evicted now: {obstacle}")
+            texts.append(f"{who} is not evicted now: {blocker}")
         else:
             texts.append(f"{who} may be evicted")
     reason = "EvictionBlocked" if blocked else "VolumesOnNode" if bound else "Cordoned"

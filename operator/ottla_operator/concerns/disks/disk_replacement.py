@@ -8,10 +8,10 @@
     it stays, or is deleted  spec.brokers.claimDeletionPolicy
 
 Each line is written before the next begins, so an operator that crashes reads from the claims how far it was. A volume
-is replaced only while `obstacle` finds nothing: one broker at a time, nothing on it is the last copy of anything that
-spec does not give up (`last_copies`), and all replicas of the other brokers are in sync. When the old log directory
-serves again before the broker has restarted, the replacement is called off: records may be in it by then that are
-nowhere else.
+is replaced only while `replacement_blocker` finds nothing: one broker at a time, nothing on it is the last copy of
+anything that spec does not give up (`last_copies`), and all replicas of the other brokers are in sync. When the old log
+directory serves again before the broker has restarted, the replacement is called off: records may be in it by then that
+are nowhere else.
 
 A claim that was deleted, or whose volume is gone, cannot be marked: with its loss accepted the next generation is
 created at once (`lost_claims`). Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace,
@@ -49,7 +49,7 @@ from ottla_operator.concerns.disks.last_copies import (
     accepts_loss,
     broker_pod,
     last_copies,
-    obstacle,
+    replacement_blocker,
     shortened,
 )
 from ottla_operator.concerns.disks.lost_claims import lost_claims
@@ -312,7 +312,7 @@ def _not_yet(
         return condition_false(DISKS_READY, "ReplacementBlocked", text)
     others = sorted({broker for broker, _ in under_way} - {number})
     why = f"a disk of broker {others[0]} is being replaced" if others else ""
-    why = why or obstacle(snapshot, number, broker_ids, accepted, is_running=candidate.is_running)
+    why = why or replacement_blocker(snapshot, number, broker_ids, accepted, is_running=candidate.is_running)
     why = why or _no_volume(snapshot, candidate)
     if not why:
         return None

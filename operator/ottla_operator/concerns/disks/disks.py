@@ -56,10 +56,10 @@ from ottla_operator.facts.snapshot import ConcernDecision, Snapshot
 from ottla_operator.facts.volume_expansion import (
     VolumeExpansion,
     allows_expansion,
+    expansion_blocker,
     find_expansion,
     requested_size,
     resizing_condition,
-    why_not_expandable,
 )
 
 PERMISSION_KEY = "dirs"
@@ -285,9 +285,7 @@ def _changes(snapshot: Snapshot, field: str, disk: DiskSpec, live: Obj, number: 
         )
         found.append(condition_false(DISKS_READY, "SizeDecreased", message))
     elif wanted > requested and not allows_expansion(snapshot, live):
-        message = (
-            f"{field}.size: claim {name_of(live)} cannot grow to {disk.size}: {why_not_expandable(snapshot, live)}"
-        )
+        message = f"{field}.size: claim {name_of(live)} cannot grow to {disk.size}: {expansion_blocker(snapshot, live)}"
         found.append(condition_false(DISKS_READY, "ExpansionNotAllowed", message))
     return found
 

@@ -6,9 +6,9 @@ counts for the claim of the generation before the one that it names, so for this
 of which another registered broker has a copy that lags is not given up: an unclean election saves what that one has,
 while a broker that comes back empty would make it cut its copy.
 
-While no broker answers it is not known which partitions those are (`why_not_unanswered`). When no broker can start any
-more, since each has lost volumes, and spec accepts all of that, the first may begin again: the only one with a volume
-that is left, or any when none has. Then it answers, and the others go by what it says.
+While no broker answers it is not known which partitions those are (`blocker_while_unanswered`). When no broker can
+start any more, since each has lost volumes, and spec accepts all of that, the first may begin again: the only one with
+a volume that is left, or any when none has. Then it answers, and the others go by what it says.
 
 Example: partition t-0 has replicas [1], and the node of broker 1 is gone. With `{id: 1, disks: [{name: d0,
 generation: 2, acceptDataLoss: true}]}` claim orders-broker-1-d0-1 is replaced, and t-0 begins again, empty.
@@ -53,7 +53,7 @@ def accepts_loss(snapshot: Snapshot, broker_id: int, disk: str, generation: int)
     )
 
 
-def obstacle(
+def replacement_blocker(
     snapshot: Snapshot,
     broker_id: int,
     broker_ids: Sequence[int],
@@ -68,7 +68,7 @@ def obstacle(
         is_running: whether the broker serves its other log directories; else all that it has may be lost.
     """
     if snapshot.kafka is None and not is_running:
-        return why_not_unanswered(snapshot, broker_id, broker_ids, accepted)
+        return blocker_while_unanswered(snapshot, broker_id, broker_ids, accepted)
     batch = snapshot.status("roll", "batch") or []
     if snapshot.is_rolling() and (is_running or set(batch) - {broker_id}):
         return "a roll is under way"
@@ -101,7 +101,9 @@ def obstacle(
     return ""
 
 
-def why_not_unanswered(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], accepted: Collection[int]) -> str:
+def blocker_while_unanswered(
+    snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], accepted: Collection[int]
+) -> str:
     """Why volumes of this broker must not be replaced while no broker answers; "" when they may. Ordered checks.
 
     A broker that comes back empty leads the partitions that ZooKeeper has it in sync for, and whoever has a copy of

@@ -91,7 +91,7 @@ REASONS = (
     of_cluster(
         DISKS_READY, "False", "ReplacementBlocked",
         "A log directory is offline and is to be replaced (spec.brokers.disks[].onFailure), which is not safe now.",
-        "Remove the obstacle that the message names. For a last copy: repair the disk, or give its data up with "
+        "Remove the blocker that the message names. For a last copy: repair the disk, or give its data up with "
         "`ottla disk forget`.",
         needs_person=True,
     ),
@@ -99,7 +99,7 @@ REASONS = (
         DISKS_READY, "False", "NodeGone",
         "Volumes of a broker are on a node that does not exist any more or is out of service. With "
         "spec.brokers.disks[].onFailure Replace they are replaced once nothing on them is a last copy.",
-        "Bring the node back, or set onFailure to Replace; remove the obstacle that the message names.",
+        "Bring the node back, or set onFailure to Replace; remove the blocker that the message names.",
         needs_person=True,
     ),
     of_cluster(

@@ -56,7 +56,7 @@ from ottla_operator.concerns.ensemble.zookeeper_objects import (
 from ottla_operator.facts.progress import excused
 from ottla_operator.facts.snapshot import ConcernDecision, Snapshot
 from ottla_operator.objects.pods import (
-    trouble,
+    not_ready_reason,
 )
 
 
@@ -235,8 +235,8 @@ def _readiness(snapshot: Snapshot, wanted: Sequence[int], *, has_served: bool) -
     rolling = excused(snapshot, names.ZOOKEEPER, pods)
     for server, pod in pods.items():
         if pod is None or not has_condition(pod, "Ready"):
-            why = snapshot.why_no_pod(names.zookeeper_name(snapshot.cluster.name, server))
-            down.append(f"{server} has no pod{why}" if pod is None else f"{server} {trouble(pod)}")
+            why = snapshot.creation_failure(names.zookeeper_name(snapshot.cluster.name, server))
+            down.append(f"{server} has no pod{why}" if pod is None else f"{server} {not_ready_reason(pod)}")
             if server not in rolling:
                 waiting.append(down[-1])
     if has_served and len(wanted) - len(down) <= len(wanted) // 2:

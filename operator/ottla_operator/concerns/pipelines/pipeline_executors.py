@@ -33,9 +33,9 @@ from ottla_operator.concerns.pipelines import spark_sizes
 from ottla_operator.objects.pods import (
     CONTAINER_SECURITY,
     TERMINATION_POLICY,
+    not_ready_reason,
     pod_security,
     resource_requirements,
-    trouble,
 )
 
 API_SERVER = "k8s://https://kubernetes.default.svc"
@@ -162,7 +162,7 @@ def running_executors(pods: Iterable[Obj]) -> int:
     return sum(has_condition(pod, "Ready") for pod in pods)
 
 
-def executor_trouble(pods: Iterable[Obj]) -> str:
+def executor_not_ready_reason(pods: Iterable[Obj]) -> str:
     """Why an executor does not start, in the words of Kubernetes; "" while all of them run or are about to."""
     for pod in pods:
         is_unscheduled = any(
@@ -171,7 +171,7 @@ def executor_trouble(pods: Iterable[Obj]) -> str:
         )
         waiting = [dig(one, "state", "waiting", "reason") for one in dig(pod, "status", "containerStatuses") or []]
         if is_unscheduled or any(reason not in (None, "ContainerCreating", "PodInitializing") for reason in waiting):
-            return f"the executor {name_of(pod)} {trouble(pod)}"
+            return f"the executor {name_of(pod)} {not_ready_reason(pod)}"
     return ""
 
 

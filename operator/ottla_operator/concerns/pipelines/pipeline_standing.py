@@ -9,8 +9,8 @@ from ottla_documents.executors import Executors
 from ottla_documents.kafka_pipeline import KafkaPipeline
 from ottla_operator.api.objects import CRON_JOB, JOB, Obj, dig, has_condition, is_terminating, name_of, uid_of
 from ottla_operator.api.pipeline_report import PipelineReport, driver_status, ended_report
-from ottla_operator.concerns.pipelines.pipeline_executors import executor_trouble, running_executors
-from ottla_operator.objects.pods import trouble
+from ottla_operator.concerns.pipelines.pipeline_executors import executor_not_ready_reason, running_executors
+from ottla_operator.objects.pods import not_ready_reason
 
 AT_REST = ("QueryRunning", "Waiting", "Completed")
 """The reasons with which a pipeline is ready."""
@@ -68,7 +68,7 @@ def with_executors(now: Standing, wanted: Executors, pods: Sequence[Obj]) -> Sta
     if now.reason != "QueryRunning":
         return replace(now, executors=running)
     message = f"{now.message} with {running} of {wanted.instances} executors"
-    why = executor_trouble(pods)
+    why = executor_not_ready_reason(pods)
     if why and not now.degraded:
         return replace(now, message=f"{message}: {why}", degraded="ExecutorsNotReady", executors=running)
     return replace(now, message=message, executors=running)
@@ -93,7 +93,7 @@ def _silent(pod: Obj) -> Standing:
     status, name = driver_status(pod), name_of(pod)
     if has_condition(pod, "Ready"):
         return Standing("Running", "QueryRunning", f"in the pod {name}", pod=name)
-    why = f"the pod {name} {trouble(pod)}"
+    why = f"the pod {name} {not_ready_reason(pod)}"
     has_failed = bool(
         dig(status, "restartCount")
         or dig(status, "state", "terminated")

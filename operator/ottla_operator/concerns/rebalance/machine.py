@@ -11,7 +11,7 @@ A step is written to status before anything is asked for in it, and every reques
 crashes between any two of them reads which batch it had and which throttles it may have set, and goes on. What is left
 to do is never recorded: it is the plan of the replicas as they will be once the reassignments under way are done.
 
-No batch begins while something else goes on (`RebalanceFacts.obstacle`: a roll, a broker that is down), or while
+No batch begins while something else goes on (`RebalanceFacts.blocker`: a roll, a broker that is down), or while
 somebody else reassigns partitions; those are left alone. What is under way goes on meanwhile: Kafka drops a replica
 only when all new ones are in sync, and a roll restarts no broker while a replica of its partitions is not.
 
@@ -64,7 +64,7 @@ class RebalanceFacts:
     the replicas that each reassignment adds, None while no broker answers. `replicas`: of each partition, from metadata
     that may be behind the controller. `leaving`: brokers that must get nothing. `brokers`: those that are registered.
     `members`: those that the fleet has, registered or not.
-    `obstacle`: why no batch may begin, "" when one may. `refused`: what brokers have refused a short time ago.
+    `blocker`: why no batch may begin, "" when one may. `refused`: what brokers have refused a short time ago.
     `stored_bytes`: the size of replicas. `moving`: replicas that move to another directory. `window`: what it waits for
     until a maintenance window opens, "" when it need not; nothing more is asked for then, and throttles are removed.
     """
@@ -77,7 +77,7 @@ class RebalanceFacts:
     replicas: Mapping[PartitionId, tuple[int, ...]]
     leaving: Collection[int]
     brokers: tuple[int, ...]
-    obstacle: str
+    blocker: str
     now: str
     refused: Mapping[PartitionId, str] = field(default_factory=dict)
     stored_bytes: Mapping[ReplicaId, int] = field(default_factory=dict)
@@ -152,8 +152,8 @@ def _plan(
     shown = replace(shown, step="Plan", since=since)
     if facts.window:
         return _wait_for_window(current, shown, facts)
-    if facts.obstacle:
-        return RebalanceDecision(replace(shown, reason=facts.obstacle), requeue_after_s=REQUEUE_S)
+    if facts.blocker:
+        return RebalanceDecision(replace(shown, reason=facts.blocker), requeue_after_s=REQUEUE_S)
     if under_way:
         others = ", ".join(f"{topic}-{index}" for topic, index in sorted(under_way)[:REASONS_SHOWN])
         return RebalanceDecision(replace(shown, reason=f"others reassign {others}"), requeue_after_s=REQUEUE_S)
@@ -229,7 +229,7 @@ def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
     """Asks for what the batch has. Once it is under way it is waited for, whatever else begins."""
     under_way = facts.under_way or {}
     begun = tuple(one for one in current.batch if one.id in under_way or (one.broker, *one.id) in facts.moving)
-    if facts.mode != AUTO or facts.obstacle or (facts.window and not begun):
+    if facts.mode != AUTO or facts.blocker or (facts.window and not begun):
         return RebalanceDecision(_to(current, facts, "Wait"), requeue_after_s=SOON_S)
     batch = (
         begun
@@ -296,7 +296,7 @@ def _wait(
     wanted = facts.bytes_per_second if facts.mode == AUTO else None
     rate = current.throttled.bytes_per_second if current.throttled is not None else 0
     copies = any(member.added or member.log_dir for member in pending)
-    if wanted is not None and wanted != rate and copies and not facts.obstacle:
+    if wanted is not None and wanted != rate and copies and not facts.blocker:
         topics = {member.topic for member in pending if member.added}
         before = current.throttled.topics if current.throttled is not None else ()
         throttled = Throttled(wanted or rate, facts.to_throttle, tuple(sorted({*before, *topics})))
@@ -307,7 +307,7 @@ def _wait(
         shown = replace(measured, reason=f"cancels {names}: a broker that gets a replica is to be removed")
         requests = MoveRequests(reassign=dict.fromkeys((member.id for member in leaving), None))
         return RebalanceDecision(shown, requests, shown, REQUEUE_S)
-    look = REQUEUE_S if facts.obstacle else _look_after_s(pending)
+    look = REQUEUE_S if facts.blocker else _look_after_s(pending)
     return RebalanceDecision(measured, requeue_after_s=look)
 
 
@@ -321,7 +321,7 @@ def _measured(current: Rebalance, facts: RebalanceFacts, pending: tuple[BatchMem
     moved = sum(one.bytes_to_go for one in current.batch) - sum(one.bytes_to_go for one in members)
     done = len(current.batch) - len(pending)
     if not done and (moved <= 0 or moved * 100 < current.bytes_to_go):
-        return replace(current, reason=facts.obstacle)
+        return replace(current, reason=facts.blocker)
     all_moved = current.bytes_moved + max(0, moved)
     passed = seconds_between(current.started_at, facts.now)
     return replace(
@@ -331,7 +331,7 @@ def _measured(current: Rebalance, facts: RebalanceFacts, pending: tuple[BatchMem
         bytes_to_go=max(0, current.bytes_to_go - moved),
         bytes_moved=all_moved,
         bytes_per_second=round(all_moved / passed) if passed else 0,
-        reason=facts.obstacle,
+        reason=facts.blocker,
     )
 
 

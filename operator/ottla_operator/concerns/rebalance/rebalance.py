@@ -86,7 +86,7 @@ def decide_rebalance(
         leaving=tuple(sorted(leaving)),
         brokers=() if kafka is None else kafka.brokers,
         members=tuple(identities.racks),
-        obstacle=_obstacle(identities, snapshot, brokers, stopping, is_rolling=is_rolling),
+        blocker=_blocker(identities, snapshot, brokers, stopping, is_rolling=is_rolling),
         window=window_text(snapshot),
         now=snapshot.now,
         refused=observation.refused,
@@ -108,7 +108,7 @@ def window_text(snapshot: Snapshot) -> str:
     return f"waits for {waits_for}" if waits_for else ""
 
 
-def _obstacle(
+def _blocker(
     identities: Identities,
     snapshot: Snapshot,
     brokers: Sequence[FleetBroker],

@@ -60,7 +60,7 @@ def needed_in_sync(partition: PartitionReport) -> int:
     return min(others, max(1, partition.min_in_sync))
 
 
-def blockers(
+def partition_blockers(
     partitions: Iterable[PartitionReport], batch: Collection[int], stopping: Collection[int] | None = None
 ) -> tuple[str, ...]:
     """The partitions for which the batch must not stop, those that lack most first; empty when it is safe.
@@ -348,9 +348,9 @@ def _why_left_out(
             if broker not in racks or broker in batch:
                 continue
             if spare <= 0:
-                alone.setdefault(broker, blockers((partition,), (broker,))[0])
+                alone.setdefault(broker, partition_blockers((partition,), (broker,))[0])
             elif racks[broker] == rack:
-                added.setdefault(broker, blockers((partition,), (*batch, broker))[0])
+                added.setdefault(broker, partition_blockers((partition,), (*batch, broker))[0])
     found: dict[int, str] = {}
     for broker in sorted(racks.keys() - set(batch)):
         if broker in alone:

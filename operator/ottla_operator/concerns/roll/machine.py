@@ -62,7 +62,7 @@ from typing import Any
 
 from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.times import seconds_between
-from ottla_operator.concerns.roll.batches import BLOCKERS_SHOWN, RollBatch, blockers, exposed, planned_batches
+from ottla_operator.concerns.roll.batches import BLOCKERS_SHOWN, RollBatch, exposed, partition_blockers, planned_batches
 from ottla_operator.concerns.roll.estimate import estimated_end
 from ottla_operator.concerns.roll.leader_elections import restorable, step
 from ottla_operator.concerns.roll.leader_moves import movable, next_moves
@@ -87,7 +87,7 @@ class MemberPod:
     """The pod of a member. `is_current`: of the newest revision of its StatefulSet. `is_running`: its container runs.
     `is_reachable`: it has been ready for long enough that Services send clients to it.
 
-    `trouble`: why it is not ready, as far as Kubernetes reports it.
+    `not_ready_reason`: why it is not ready, as far as Kubernetes reports it.
     """
 
     uid: str
@@ -97,7 +97,7 @@ class MemberPod:
     is_terminating: bool
     is_running: bool = True
     is_reachable: bool = True
-    trouble: str = NOT_READY
+    not_ready_reason: str = NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class RollMember:
         return self.pod is not None and self.pod.is_ready and not self.pod.is_terminating
 
     @property
-    def trouble(self) -> str:
-        return NOT_READY if self.pod is None or self.pod.is_ready else self.pod.trouble
+    def not_ready_reason(self) -> str:
+        return NOT_READY if self.pod is None or self.pod.is_ready else self.pod.not_ready_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class RollFacts:
     controller has confirmed to this process. `awaits`: the approval without which no batch is chosen. `waiting`: why
     none is chosen but one that repairs; None when one may be. `most`: how many members a batch may have;
     None: no bound. `leader`: the ZooKeeper server that leads, which comes last; None when it is not known.
-    `store_troubles`: why no broker that runs may be stopped, since ZooKeeper does not serve. `allows_unavailability`:
+    `store_blockers`: why no broker that runs may be stopped, since ZooKeeper does not serve. `allows_unavailability`:
     whether partitions may be lost to clients while their broker restarts.
     """
 
@@ -181,7 +181,7 @@ class RollFacts:
         """Whether no broker is stopped whose partitions clients would lose; that of a fleet of one always may be."""
         return self.has_partitions and not self.allows_unavailability and self.fleet_size > 1
 
-    store_troubles: tuple[str, ...] = ()
+    store_blockers: tuple[str, ...] = ()
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -213,25 +213,29 @@ def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
     return bool(roll.blocked_by) and (lasted is None or lasted >= patience_s)
 
 
-def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
+def blockers(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
     """Why the pods of these members must not be deleted now; empty when they may."""
     ids = {member.id for member in batch}
     are_ready = any(member.is_ready for member in batch)
     are_unscheduled = all(map(_is_unscheduled, batch))  # they run nowhere: what keeps them may keep the others too
     found = [
-        f"{facts.role} {other.id} {other.trouble}"
+        f"{facts.role} {other.id} {other.not_ready_reason}"
         for other in facts.members.values()
         if other.id not in ids
         and not other.is_ready
         and (are_ready or (_is_unscheduled(other) and not are_unscheduled))
     ]
-    found += [f"{facts.role} {other.id} {other.trouble}" for other in facts.others if are_ready and not other.is_ready]
+    found += [
+        f"{facts.role} {other.id} {other.not_ready_reason}"
+        for other in facts.others
+        if are_ready and not other.is_ready
+    ]
     if facts.has_partitions and (stopping := running(batch)):
-        found += facts.store_troubles
+        found += facts.store_blockers
         if facts.kafka is None:
             found.append("no broker answers which replicas are in sync")
         else:
-            found += blockers(facts.kafka.partitions, ids, stopping)
+            found += partition_blockers(facts.kafka.partitions, ids, stopping)
             found += _exposed(batch, facts).values()
     return tuple(found[:BLOCKERS_SHOWN])
 
@@ -294,21 +298,21 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
         batches = _planned(roll, facts, pending)
     blocked: tuple[str, ...] = ()
     for member in sorted((member for member in pending if not member.is_ready), key=lambda member: member.id):
-        blocked = obstacles([member], facts)
+        blocked = blockers([member], facts)
         if not blocked:
             return _picked(facts, roll, (member.id,), batches)
     candidates = batches[0].brokers if batches else ()
     chosen = [facts.members[number] for number in candidates]
     others = sorted(member.id for member in pending if member.id not in candidates)
     if _has_controller(facts, candidates) and others and not _is_patient_no_more(roll, facts):
-        blocked = obstacles([facts.members[others[0]]], facts)
+        blocked = blockers([facts.members[others[0]]], facts)
     elif chosen:
-        blocked = obstacles(chosen, facts)
+        blocked = blockers(chosen, facts)
         if not blocked:
             return _picked(facts, roll, candidates, batches)
     elif batches:
         first = min(batches[0].left_out)
-        blocked = obstacles([facts.members[first]], facts) or (batches[0].left_out[first],)
+        blocked = blockers([facts.members[first]], facts) or (batches[0].left_out[first],)
     return _stay(replace(roll, step="PickNext", batch=()), blocked)
 
 
@@ -384,7 +388,7 @@ def _plan(facts: RollFacts, pending: Sequence[RollMember], batches: Sequence[Rol
         pending, key=lambda member: (place.get(member.id, 0 if not member.is_ready else 10**9), member.id)
     ):
         if not member.is_ready:
-            why = f"{member.trouble}: it comes first"
+            why = f"{member.not_ready_reason}: it comes first"
         elif member.id in place or member.id in waits:
             why = waits.get(member.id, "")
         else:
@@ -478,7 +482,7 @@ def _delete(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDe
     if not all(member.template_is_current for member in to_stop):
         # The spec changed meanwhile: the pod would come back with the template of before.
         return _to(facts, roll, "ApplyTemplate", pods={})
-    blocked = obstacles(batch, facts)
+    blocked = blockers(batch, facts)
     if not blocked:
         return _stay(roll, delete=tuple((member.id, roll.pods[member.id]) for member in to_stop))
     stopped = tuple(number for number in roll.pods if number not in _ids(to_stop))
@@ -503,7 +507,7 @@ def _wait_ready(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> Ro
     standing = [m for m in batch if m.template_is_current and m.pod is not None and not m.pod.is_terminating]
     if outdated := _outdated(standing):
         return _to(facts, roll, "DeletePod", pods=outdated)
-    if waits := [f"{facts.role} {member.id} {member.trouble}" for member in batch if not member.is_ready]:
+    if waits := [f"{facts.role} {member.id} {member.not_ready_reason}" for member in batch if not member.is_ready]:
         return _wait_for(facts, roll, waits)
     return _to(facts, roll, "WaitInSync")
 

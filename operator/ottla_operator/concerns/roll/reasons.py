@@ -21,7 +21,7 @@ REASONS = (
     of_cluster(ROLLED, "False", "Rolling", "A rolling restart is under way; status.roll shows its step.", WAIT),
     of_cluster(
         ROLLED, "False", "Blocked", "A rolling restart has waited for two minutes or longer in one step.",
-        "Remove the obstacle that the message names. The roll then goes on by itself.",
+        "Remove the blocker that the message names. The roll then goes on by itself.",
     ),
     of_cluster(
         ROLLED, "False", "ProgressDeadlineExceeded",

@@ -45,7 +45,7 @@ from ottla_operator.facts.progress import PATIENCE_S, is_progressing, is_running
 from ottla_operator.facts.repairs import foreign_members
 from ottla_operator.facts.revisions import has_current_revision, revisions_known
 from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ConcernDecision, Deletion, Snapshot
-from ottla_operator.objects.pods import broker_trouble, is_reachable, ready_since
+from ottla_operator.objects.pods import broker_not_ready_reason, is_reachable, ready_since
 
 AHEAD_SHOWN = 3
 HEAL_AFTER_S = 60.0
@@ -108,7 +108,7 @@ def decide_roll(
             waiting=_waiting(maintenance, observation.clusters_ahead),
             allows_unavailability=snapshot.cluster.rolling.allows_unavailability,
             progress_deadline_s=float(snapshot.cluster.rolling.progress_deadline_s),
-            store_troubles=store_troubles(snapshot, servers, ensemble.membership),
+            store_blockers=store_blockers(snapshot, servers, ensemble.membership),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -123,7 +123,7 @@ def decide_roll(
     members = {name_of(one) for one in (*servers.values(), *brokers.stateful_sets.values())}
     foreign = ", ".join(f"StatefulSet {name_of(one)}" for one in foreign_members(snapshot, members))
     rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint}, foreign)
-    condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
+    condition = replace(rolled, message=rolled.message + _creation_failures(snapshot, decided.roll))
     actions: list[ClusterAction] = []
     if decided.moves and decided.roll is not None:
         actions.append(MoveLeaders(decided.moves, decided.roll.batch, decided.only_restore))
@@ -153,7 +153,7 @@ def _waiting(maintenance: Maintenance, ahead: Sequence[str]) -> Waiting | None:
     return Waiting("AwaitingTurn", f"the roll of {', '.join(ahead[:AHEAD_SHOWN])}{more}")
 
 
-def store_troubles(
+def store_blockers(
     snapshot: Snapshot, servers: Mapping[int, Obj], membership: MembershipReport | None
 ) -> tuple[str, ...]:
     """Why ZooKeeper does not serve the brokers, as far as pods and brokers report it; empty when it may.
@@ -236,7 +236,7 @@ def _members(
                 is_terminating=is_terminating(pod),
                 is_running=is_running(pod),
                 is_reachable=is_reachable(pod, snapshot.now),
-                trouble=broker_trouble(pod, report),
+                not_ready_reason=broker_not_ready_reason(pod, report),
             ),
             rack=lasting_label(live, names.RACK) or "",
             heals=_heals(snapshot, live, pod),
@@ -250,7 +250,7 @@ def _heals(snapshot: Snapshot, live: Obj, pod: Obj | None) -> bool:
     if number is not None and replaces_failed_volume(snapshot, int(number)):
         return True
     if pod is None:
-        return dig(live, "spec", "replicas") == 0 or bool(snapshot.why_no_pod(name_of(live)))
+        return dig(live, "spec", "replicas") == 0 or bool(snapshot.creation_failure(name_of(live)))
     return not is_progressing(pod) and not has_condition(pod, "Ready") and _is_unready_for_long(snapshot, pod)
 
 
@@ -259,12 +259,12 @@ def _is_unready_for_long(snapshot: Snapshot, pod: Obj) -> bool:
     return lasted is None or lasted >= HEAL_AFTER_S
 
 
-def _why_no_pod(snapshot: Snapshot, roll: Roll | None) -> str:
-    """Why Kubernetes creates no pod of the member that this roll restarts; "" when it has one."""
+def _creation_failures(snapshot: Snapshot, roll: Roll | None) -> str:
+    """The errors of creating the pods of the members that this roll restarts, each in brackets."""
     if roll is None:
         return ""
     found = (_name(snapshot, roll.role, number) for number in roll.batch)
-    return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
+    return "".join(snapshot.creation_failure(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
 def _name(snapshot: Snapshot, role: str, number: int) -> str:

@@ -21,6 +21,6 @@ REASONS = (
         ROLLED, "False", "RaisesProtocol",
         "spec.version is higher than inter.broker.protocol.version of the brokers. They restart once more for it when "
         "all run what is declared and every replica is in sync.",
-        "Nothing; if it lasts, remove the obstacle that the message names.",
+        "Nothing; if it lasts, remove the blocker that the message names.",
     ),
 )  # fmt: skip

@@ -115,7 +115,7 @@ def decide_raise(
     """
     if not version.target:
         return RaiseDecision(version.protocol)
-    waits = _obstacles(snapshot, broker_ids, brokers, is_rolling=is_rolling, failed=failed)
+    waits = _blockers(snapshot, broker_ids, brokers, is_rolling=is_rolling, failed=failed)
     if not waits and not snapshot.cluster.paused:
         message = f"brokers restart once more, with {PROTOCOL_KEY} {version.target} in place of {version.protocol}"
         return RaiseDecision(version.target, condition_false(ROLLED, "RaisesProtocol", message), SOON_S)
@@ -132,7 +132,7 @@ def version_status(version: VersionDecision, raised: RaiseDecision) -> Obj:
     return found
 
 
-def _obstacles(
+def _blockers(
     snapshot: Snapshot,
     broker_ids: Iterable[int],
     brokers: BrokersDecision,

@@ -18,7 +18,7 @@ FACTS = RebalanceFacts(
     replicas={("t", 0): (0, 1)},
     leaving=(),
     brokers=(0, 1, 2),
-    obstacle="",
+    blocker="",
     now="2026-01-01T00:00:00Z",
     members=(0, 1, 2),
 )

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ottla_operator.api.fleet import PartitionReport
 from ottla_operator.concerns.roll.batches import (
-    blockers,
     largest_set,
     limits,
     needed_in_sync,
     next_batch,
+    partition_blockers,
     planned_batches,
 )
 
@@ -57,7 +57,7 @@ def test_no_batch_takes_a_partition_below_min_insync_replicas(fleet: Fleet, most
     racks, partitions, controller = fleet
     batch = next_batch(racks, partitions, controller, most=most, search_limit=steps)
     assert all(_keeps_what_it_needs(partition, batch.brokers) for partition in partitions)
-    assert blockers(partitions, batch.brokers) == ()
+    assert partition_blockers(partitions, batch.brokers) == ()
     assert len({racks[broker] for broker in batch.brokers}) <= 1, "one rack"
     assert len(batch.brokers) <= 1 or racks[batch.brokers[0]] != "", "without a rack: alone"
     assert most is None or len(batch.brokers) <= most
@@ -71,10 +71,10 @@ def test_the_set_is_the_largest_or_nothing_can_be_added_to_it(fleet: Fleet, step
     bounds = limits(partitions, racks)
     found, is_largest = largest_set(racks, bounds, search_limit=steps)
     for broker in set(racks) - found:
-        assert blockers(partitions, (*found, broker)), "it is maximal, however short the search was"
+        assert partition_blockers(partitions, (*found, broker)), "it is maximal, however short the search was"
     if is_largest:
         for larger in combinations(sorted(racks), len(found) + 1):
-            assert blockers(partitions, larger), f"{larger} would be larger than {found}"
+            assert partition_blockers(partitions, larger), f"{larger} would be larger than {found}"
 
 
 @settings(max_examples=200, deadline=None)
@@ -87,7 +87,7 @@ def test_no_other_rack_has_a_larger_batch_unless_the_controller_is_in_it(fleet: 
         if controller in brokers:
             continue
         for larger in combinations(brokers, len(batch.brokers) + 1):
-            assert blockers(partitions, larger)
+            assert partition_blockers(partitions, larger)
 
 
 @settings(max_examples=200, deadline=None)
@@ -99,7 +99,7 @@ def test_every_broker_that_may_be_stopped_alone_is_planned_once_and_the_controll
     planned_ones = planned_batches(racks, partitions, controller, most=most)
     batches = [batch.brokers for batch in planned_ones if batch.brokers]
     planned = [broker for batch in batches for broker in batch]
-    assert sorted(planned) == [broker for broker in racks if not blockers(partitions, (broker,))]
+    assert sorted(planned) == [broker for broker in racks if not partition_blockers(partitions, (broker,))]
     if controller in planned:
         assert controller in batches[-1]
 
@@ -145,13 +145,13 @@ def test_a_partition_with_no_more_replicas_than_min_insync_replicas_lets_one_go_
     assert next_batch(racks, partitions, None).brokers == (0, 2)
 
 
-def test_blockers_are_named_those_that_lack_most_first() -> None:
+def test_partition_blockers_are_sorted_by_how_many_replicas_they_lack() -> None:
     partitions = [_partition(0, "012", "02"), _partition(1, "0123", "0", needs=3), _partition(2, "34")]
-    assert blockers(partitions, (0,)) == (
+    assert partition_blockers(partitions, (0,)) == (
         "t-1: replica 1, 2, 3 is not in sync",
         "t-0: replica 1 is not in sync",
     )
-    assert blockers(partitions, (0,), stopping=()) == ()
+    assert partition_blockers(partitions, (0,), stopping=()) == ()
 
 
 def test_a_large_rack_with_replicas_all_over_it_is_planned_within_the_search_limit() -> None:
@@ -160,5 +160,5 @@ def test_a_large_rack_with_replicas_all_over_it_is_planned_within_the_search_lim
     assigned = [(n % 60, (n * 7 + 1) % 60, (n * 13 + 5) % 60) for n in range(2000)]
     partitions = [PartitionReport("t", n, of[0], of, of, 2) for n, of in enumerate(assigned) if len(set(of)) == 3]
     batch = next_batch(racks, partitions, None)
-    assert batch.brokers and blockers(partitions, batch.brokers) == ()
-    assert all(blockers(partitions, (*batch.brokers, other)) for other in batch.left_out)
+    assert batch.brokers and partition_blockers(partitions, batch.brokers) == ()
+    assert all(partition_blockers(partitions, (*batch.brokers, other)) for other in batch.left_out)

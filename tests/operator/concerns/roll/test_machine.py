@@ -18,9 +18,9 @@ from ottla_operator.concerns.roll.machine import (
     RollDecision,
     RollFacts,
     RollMember,
+    blockers,
     decide,
     is_blocked,
-    obstacles,
 )
 from ottla_operator.concerns.roll.state import STEPS, PlannedMember, Roll, Waiting, from_status
 from ottla_operator.facts.leader_move import LeaderMove
@@ -116,13 +116,13 @@ def test_a_pod_that_stays_terminating_is_reported() -> None:
     assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
 
 
-def test_the_obstacles_of_a_step_are_reported() -> None:
+def test_what_blocks_a_step_is_reported() -> None:
     partition = PartitionReport("t", 3, 1, (1, 2), (1,))
     facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
-    assert obstacles([facts.members[1]], facts) == ("t-3: replica 2 is not in sync",)
-    assert obstacles([facts.members[2]], facts) == (), "it is in no ISR, so it takes nothing away"
+    assert blockers([facts.members[1]], facts) == ("t-3: replica 2 is not in sync",)
+    assert blockers([facts.members[2]], facts) == (), "it is in no ISR, so it takes nothing away"
     silent = _facts(_member(0), _member(1, pending=True), answers=False)
-    assert "no broker answers" in obstacles([silent.members[1]], silent)[0]
+    assert "no broker answers" in blockers([silent.members[1]], silent)[0]
 
 
 def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_are_out_of_sync() -> None:
@@ -130,16 +130,16 @@ def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_ar
     ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
     last = PartitionReport("t", 0, -1, (0, 1), (1,))
     facts = _facts(_member(0), ended, partitions=(last,))
-    assert obstacles([ended], facts) == ()
-    assert obstacles([ended], replace(facts, kafka=None)) == ()
+    assert blockers([ended], facts) == ()
+    assert blockers([ended], replace(facts, kafka=None)) == ()
     recovering = _member(1, pending=True, ready=False)
-    assert obstacles([recovering], replace(facts, kafka=None)) != ()
+    assert blockers([recovering], replace(facts, kafka=None)) != ()
 
 
 def test_no_pod_is_deleted_while_another_cannot_be_scheduled() -> None:
     lost = RollMember(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
     facts = _facts(_member(1, pending=True, ready=False), lost)
-    assert obstacles([facts.members[1]], facts) == ("broker 2 is not ready",)
+    assert blockers([facts.members[1]], facts) == ("broker 2 is not ready",)
 
 
 def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
@@ -318,7 +318,9 @@ def test_the_brokers_of_a_batch_are_left_in_the_same_steps_each_by_a_bounded_num
 
 
 def test_a_batch_that_does_not_come_back_fails_the_roll_at_its_deadline_and_goes_on_when_it_does() -> None:
-    crashes = replace(READY, uid="u1", is_ready=False, trouble="waits (CrashLoopBackOff); it ended with: no such key")
+    crashes = replace(
+        READY, uid="u1", is_ready=False, not_ready_reason="waits (CrashLoopBackOff); it ended with: no such key"
+    )
     facts = _facts(_member(0, pending=True), RollMember(1, (), True, crashes))
     stopped = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "old"}), facts).roll
     assert stopped is not None and (stopped.step, stopped.progressed) == ("WaitReady", NOW)

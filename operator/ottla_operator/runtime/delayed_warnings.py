@@ -1,4 +1,4 @@
-"""Which obstacles of a KafkaCluster have lasted long enough for a Warning: those that end by themselves are no news.
+"""Delays the Warnings of a KafkaCluster: a condition that is True again within a minute gets none.
 
 It is remembered in this process only: a Warning that was due while the operator was away is not written, and none is
 written twice.
@@ -6,15 +6,15 @@ written twice.
 
 from __future__ import annotations
 
-from ottla_operator.api.events import obstacles
+from ottla_operator.api.events import delayed_warnings
 from ottla_operator.api.objects import Obj
 from ottla_operator.api.times import seconds_between
 
 WARN_AFTER_S = 60.0
 
 
-class LastingObstacles:
-    """The obstacles of one KafkaCluster that have been there for less than `WARN_AFTER_S`, by type of condition."""
+class DelayedWarnings:
+    """The conditions of one KafkaCluster that have not been True for less than `WARN_AFTER_S`, by type."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, str]] = {}
@@ -22,7 +22,7 @@ class LastingObstacles:
     def changed(self, before: Obj, after: Obj, now: str) -> None:
         """The status has changed."""
         reasons = {item["type"]: str(item["reason"]) for item in after.get("conditions") or []}
-        for type_ in obstacles(before, after):
+        for type_ in delayed_warnings(before, after):
             self._seen[type_] = (reasons[type_], now)
 
     def due(self, status: Obj, now: str) -> list[Obj]:
