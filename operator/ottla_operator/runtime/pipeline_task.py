@@ -17,7 +17,7 @@ from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.events import WARNING, new_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
 from ottla_operator.concerns.pipelines.observation import PipelineFacts
-from ottla_operator.concerns.pipelines.pipeline_standing import Standing
+from ottla_operator.concerns.pipelines.pipeline_state import PipelineState
 from ottla_operator.concerns.pipelines.pipeline_status import pipeline_events, pipeline_status
 from ottla_operator.concerns.pipelines.pipelines import ASK_S, PipelineDecision, current_pod, decide_pipeline, last_run
 from ottla_operator.facts.contested_writes import ContestedWrites
@@ -112,7 +112,7 @@ class PipelineTask:
             failed = error
             wanted = _with_reason(wanted, "WriteFailed", str(error))
         before = resource.get("status") or {}
-        status = pipeline_status(resource, wanted.standing, wanted.problems, facts.now, last_run(facts))
+        status = pipeline_status(resource, wanted.state, wanted.problems, facts.now, last_run(facts))
         answer = await self._writer.write_status(resource, status, pipeline_events(resource, before, status, facts.now))
         if answer is not None:
             self._prerequisites.wrote_status(KAFKA_PIPELINE, status, answer)
@@ -156,6 +156,6 @@ def _not_owned(wanted: PipelineDecision, foreign: list[Obj]) -> PipelineDecision
 
 def _with_reason(wanted: PipelineDecision, reason: str, message: str) -> PipelineDecision:
     """The decision with another reason why the pipeline is not ready; what is known of the driver stays."""
-    now = wanted.standing
-    state = now.state if now.pod else "Pending"
-    return replace(wanted, standing=Standing(state, reason, message, now.degraded, now.report, now.pod))
+    state = wanted.state
+    name = state.name if state.pod else "Pending"
+    return replace(wanted, state=PipelineState(name, reason, message, state.degraded, state.report, state.pod))

@@ -14,17 +14,19 @@ from ottla_operator.api.events import NORMAL, WARNING, new_event
 from ottla_operator.api.objects import Obj, dig
 from ottla_operator.api.pipeline_report import PipelineProgress
 from ottla_operator.api.times import seconds_between
-from ottla_operator.concerns.pipelines.pipeline_standing import AT_REST, Standing
+from ottla_operator.concerns.pipelines.pipeline_state import AT_REST, PipelineState
 
 PROGRESS_S = 60.0
 ERROR_LENGTH = 1024
 
 
-def pipeline_status(resource: Obj, now: Standing, problems: Sequence[Problem], time: str, last_run: Obj | None) -> Obj:
+def pipeline_status(
+    resource: Obj, state: PipelineState, problems: Sequence[Problem], time: str, last_run: Obj | None
+) -> Obj:
     """The new status.
 
     Args:
-        now: what the pipeline does.
+        state: what the pipeline does.
         problems: fields of the document that cannot be used.
         time: UTC, as Kubernetes writes it.
         last_run: the newest Job of a schedule.
@@ -33,19 +35,19 @@ def pipeline_status(resource: Obj, now: Standing, problems: Sequence[Problem], t
     generation = int(dig(resource, "metadata", "generation") or 0)
     status: Obj = {
         "observedGeneration": generation,
-        "state": now.state,
-        "conditions": merged(before.get("conditions"), _conditions(now, problems), generation, time),
+        "state": state.name,
+        "conditions": merged(before.get("conditions"), _conditions(state, problems), generation, time),
     }
-    if now.pod:
-        status["pod"] = now.pod
-    if now.executors is not None:
-        status["executors"] = now.executors
-    report = now.report
+    if state.pod:
+        status["pod"] = state.pod
+    if state.executors is not None:
+        status["executors"] = state.executors
+    report = state.report
     restarts = report.restarts if report is not None else before.get("restarts")
     if restarts:
         status["restarts"] = restarts
     error = report.last_error if report is not None else before.get("lastError")
-    if error or (error := now.message if now.reason in ("Failed", "CannotStart") else ""):
+    if error or (error := state.message if state.reason in ("Failed", "CannotStart") else ""):
         status["lastError"] = str(error)[:ERROR_LENGTH]
     if last_run is not None:
         status["lastRunTime"] = dig(last_run, "metadata", "creationTimestamp")
@@ -76,24 +78,26 @@ def pipeline_events(resource: Obj, before: Obj, after: Obj, time: str) -> list[O
     return found
 
 
-def _conditions(now: Standing, problems: Sequence[Problem]) -> list[Condition]:
-    found = [_degraded(now)]
-    if now.reason == "QueryRunning":
-        found.append(condition_true(RUNNING, "QueryRunning", now.message))
+def _conditions(state: PipelineState, problems: Sequence[Problem]) -> list[Condition]:
+    found = [_degraded(state)]
+    if state.reason == "QueryRunning":
+        found.append(condition_true(RUNNING, "QueryRunning", state.message))
     else:
-        found.append(condition_false(RUNNING, now.reason, now.message))
+        found.append(condition_false(RUNNING, state.reason, state.message))
     if problems:
         return [*found, invalid_spec(VALID, problems), invalid_spec(READY, problems)]
-    is_ready = now.reason in AT_REST
+    is_ready = state.reason in AT_REST
     ready = (
-        condition_true(READY, now.reason, now.message) if is_ready else condition_false(READY, now.reason, now.message)
+        condition_true(READY, state.reason, state.message)
+        if is_ready
+        else condition_false(READY, state.reason, state.message)
     )
     return [*found, condition_true(VALID), ready]
 
 
-def _degraded(now: Standing) -> Condition:
-    if now.degraded:
-        return condition_true(DEGRADED, now.degraded, now.message)
+def _degraded(state: PipelineState) -> Condition:
+    if state.degraded:
+        return condition_true(DEGRADED, state.degraded, state.message)
     return condition_false(DEGRADED, AS_DECLARED, "")
 
 

@@ -38,7 +38,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.api.ownership import is_orphan_of, is_ours
 from ottla_operator.concerns.pipelines import pipeline_executors, pipeline_objects
 from ottla_operator.concerns.pipelines.observation import PipelineFacts
-from ottla_operator.concerns.pipelines.pipeline_standing import Standing, standing, with_executors
+from ottla_operator.concerns.pipelines.pipeline_state import PipelineState, decide_state, with_executors
 
 WORKLOADS = (STATEFUL_SET, JOB, CRON_JOB)
 NAME_LENGTH = CLUSTER_NAME_LENGTH
@@ -49,9 +49,9 @@ REST_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineDecision:
-    """`desired`: written in this order. `delete`: with the reason. `standing`: what status says."""
+    """`desired`: written in this order. `delete`: with the reason. `state`: what status shows."""
 
-    standing: Standing
+    state: PipelineState
     problems: tuple[Problem, ...] = ()
     desired: tuple[Obj, ...] = ()
     delete: tuple[tuple[Obj, str], ...] = ()
@@ -63,11 +63,11 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
     pipeline, resource = facts.pipeline, facts.resource
     problems = (*facts.problems, *_problems(facts))
     if problems:  # what runs goes on as it is
-        now = standing(workload_of(facts), current_pod(facts), facts.report, pipeline)
-        return PipelineDecision(now, problems, requeue_after_s=ASK_S if current_pod(facts) else REST_S)
+        state = decide_state(workload_of(facts), current_pod(facts), facts.report, pipeline)
+        return PipelineDecision(state, problems, requeue_after_s=ASK_S if current_pod(facts) else REST_S)
     if pipeline.cluster and pipeline.has_topics and not facts.has_cluster and workload_of(facts) is None:
         message = f"spec.clusterRef.name: there is no KafkaCluster {pipeline.cluster} in {namespace_of(resource)}"
-        return PipelineDecision(Standing("Pending", "ClusterNotFound", message))
+        return PipelineDecision(PipelineState("Pending", "ClusterNotFound", message))
     desired = [
         pipeline_objects.service_account(resource),
         pipeline_objects.document(resource, pipeline),
@@ -81,7 +81,7 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         names_left = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in (stale or left))
         delete = tuple((obj, "another document runs next") for obj in stale if not is_terminating(obj))
         return PipelineDecision(
-            Standing("Pending", "Replacing", f"waits until {names_left} is gone"), (), tuple(desired), delete
+            PipelineState("Pending", "Replacing", f"waits until {names_left} is gone"), (), tuple(desired), delete
         )
     live = workload_of(facts)
     if live is None or wanted["kind"] != JOB.kind:
@@ -96,11 +96,16 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         *((obj, "spec.executors is gone, and no driver has a token") for obj in _unused_rights(facts)),
         *((one, "its driver is gone") for one in pipeline_executors.left_executors(executors(facts), pod)),
     )
-    now = standing(live, pod, facts.report, pipeline, last_run=last_run(facts))
+    state = decide_state(live, pod, facts.report, pipeline, last_run=last_run(facts))
     if pipeline.executors is not None and pod is not None and _is_active(pod):
-        now = with_executors(now, pipeline.executors, executors(facts))
-    is_at_rest = (pod is None or not _is_active(pod)) and now.reason in ("Completed", "Waiting", "Suspended", "Failed")
-    return PipelineDecision(now, (), tuple(desired), delete, REST_S if is_at_rest else ASK_S)
+        state = with_executors(state, pipeline.executors, executors(facts))
+    is_at_rest = (pod is None or not _is_active(pod)) and state.reason in (
+        "Completed",
+        "Waiting",
+        "Suspended",
+        "Failed",
+    )
+    return PipelineDecision(state, (), tuple(desired), delete, REST_S if is_at_rest else ASK_S)
 
 
 def workload_of(facts: PipelineFacts) -> Obj | None:

@@ -504,8 +504,8 @@ def _wait_ready(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> Ro
         return _to(facts, roll, "ApplyTemplate")  # the spec changed again, and this member is down anyway
     if missing := [f"{facts.role} {member.id} has no pod yet" for member in batch if member.pod is None]:
         return _wait_for(facts, roll, missing)
-    standing = [m for m in batch if m.template_is_current and m.pod is not None and not m.pod.is_terminating]
-    if outdated := _outdated(standing):
+    replaceable = [m for m in batch if m.template_is_current and m.pod is not None and not m.pod.is_terminating]
+    if outdated := _outdated(replaceable):
         return _to(facts, roll, "DeletePod", pods=outdated)
     if waits := [f"{facts.role} {member.id} {member.not_ready_reason}" for member in batch if not member.is_ready]:
         return _wait_for(facts, roll, waits)

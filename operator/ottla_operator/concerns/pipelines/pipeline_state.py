@@ -1,4 +1,4 @@
-"""What state a pipeline is in: from its StatefulSet, Job or CronJob, its pod, and what the driver says. Pure."""
+"""The state of a pipeline: from its StatefulSet, Job or CronJob, its pod, and what the driver says. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ AT_REST = ("QueryRunning", "Waiting", "Completed")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """`state`: for people and the column. `reason`: of Ready and Running. `degraded`: the reason of Degraded, or ""."""
+class PipelineState:
+    """`name`: status.state. `reason`: of Ready and Running. `degraded`: the reason of Degraded, or ""."""
 
-    state: str
+    name: str
     reason: str
     message: str = ""
     degraded: str = ""
@@ -29,14 +29,14 @@ class Standing:
     executors: int | None = None
 
 
-def standing(
+def decide_state(
     workload: Obj | None,
     pod: Obj | None,
     report: PipelineReport | None,
     pipeline: KafkaPipeline,
     *,
     last_run: Obj | None = None,
-) -> Standing:
+) -> PipelineState:
     """The state of a pipeline.
 
     Args:
@@ -52,47 +52,47 @@ def standing(
             return _failed(job, pod, pipeline)
     if pipeline.is_suspended:
         message = f"the pod {name_of(pod)} ends after its batch" if pod is not None else "spec.suspend is true"
-        return Standing("Suspended", "Suspended", message, pod=name_of(pod) if pod is not None else "")
+        return PipelineState("Suspended", "Suspended", message, pod=name_of(pod) if pod is not None else "")
     if pod is None:
         return _without_pod(workload, pipeline)
     if is_terminating(pod):
-        return Standing("Starting", "Starting", f"the pod {name_of(pod)} ends", pod=name_of(pod))
+        return PipelineState("Starting", "Starting", f"the pod {name_of(pod)} ends", pod=name_of(pod))
     if report is None or report.pod_uid != uid_of(pod):
         return _silent(pod)
     return _as_reported(report, pod)
 
 
-def with_executors(now: Standing, wanted: Executors, pods: Sequence[Obj]) -> Standing:
+def with_executors(state: PipelineState, wanted: Executors, pods: Sequence[Obj]) -> PipelineState:
     """The state with the executors: how many run, and of a query that runs why one does not start."""
     running = running_executors(pods)
-    if now.reason != "QueryRunning":
-        return replace(now, executors=running)
-    message = f"{now.message} with {running} of {wanted.instances} executors"
+    if state.reason != "QueryRunning":
+        return replace(state, executors=running)
+    message = f"{state.message} with {running} of {wanted.instances} executors"
     why = executor_not_ready_reason(pods)
-    if why and not now.degraded:
-        return replace(now, message=f"{message}: {why}", degraded="ExecutorsNotReady", executors=running)
-    return replace(now, message=message, executors=running)
+    if why and not state.degraded:
+        return replace(state, message=f"{message}: {why}", degraded="ExecutorsNotReady", executors=running)
+    return replace(state, message=message, executors=running)
 
 
-def _as_reported(report: PipelineReport, pod: Obj) -> Standing:
+def _as_reported(report: PipelineReport, pod: Obj) -> PipelineState:
     name = name_of(pod)
     if report.phase == "Running":
-        return Standing("Running", "QueryRunning", f"in the pod {name}", "", report, name)
+        return PipelineState("Running", "QueryRunning", f"in the pod {name}", "", report, name)
     if report.phase == "Restarting":
-        return Standing("Restarting", "Restarting", report.last_error, "Restarting", report, name)
+        return PipelineState("Restarting", "Restarting", report.last_error, "Restarting", report, name)
     if report.phase == "Failed":
         reason = "Failed" if report.has_begun else "CannotStart"
-        return Standing("Failed", reason, report.last_error, reason, report, name)
+        return PipelineState("Failed", reason, report.last_error, reason, report, name)
     if report.phase == "Completed":
-        return Standing("Completed", "Completed", "", "", report, name)
-    return Standing("Starting", "Starting", f"Spark starts in the pod {name}", "", report, name)
+        return PipelineState("Completed", "Completed", "", "", report, name)
+    return PipelineState("Starting", "Starting", f"Spark starts in the pod {name}", "", report, name)
 
 
-def _silent(pod: Obj) -> Standing:
+def _silent(pod: Obj) -> PipelineState:
     """A pod whose driver does not answer: it starts, cannot, or is busy while its readiness probe says that it runs."""
     status, name = driver_status(pod), name_of(pod)
     if has_condition(pod, "Ready"):
-        return Standing("Running", "QueryRunning", f"in the pod {name}", pod=name)
+        return PipelineState("Running", "QueryRunning", f"in the pod {name}", pod=name)
     why = f"the pod {name} {not_ready_reason(pod)}"
     has_failed = bool(
         dig(status, "restartCount")
@@ -103,35 +103,35 @@ def _silent(pod: Obj) -> Standing:
         one.get("type") == "PodScheduled" and one.get("status") == "False"
         for one in dig(pod, "status", "conditions") or []
     )
-    return Standing("Starting", "Starting", why, "PodNotReady" if has_failed or is_unscheduled else "", pod=name)
+    return PipelineState("Starting", "Starting", why, "PodNotReady" if has_failed or is_unscheduled else "", pod=name)
 
 
-def _without_pod(workload: Obj | None, pipeline: KafkaPipeline) -> Standing:
+def _without_pod(workload: Obj | None, pipeline: KafkaPipeline) -> PipelineState:
     if pipeline.trigger.schedule and workload is not None:
-        return Standing("Waiting", "Waiting", f"for the next time of {pipeline.trigger.schedule}")
+        return PipelineState("Waiting", "Waiting", f"for the next time of {pipeline.trigger.schedule}")
     what = f"{workload['kind']} {name_of(workload)}" if workload is not None else "what runs the driver"
-    return Standing("Pending", "Pending", f"{what} has no pod yet")
+    return PipelineState("Pending", "Pending", f"{what} has no pod yet")
 
 
-def _completed(pod: Obj | None, pipeline: KafkaPipeline) -> Standing:
+def _completed(pod: Obj | None, pipeline: KafkaPipeline) -> PipelineState:
     report = None if pod is None else ended_report(pod)
     if pipeline.is_suspended:
-        return Standing("Suspended", "Suspended", "spec.suspend is true", report=report)
+        return PipelineState("Suspended", "Suspended", "spec.suspend is true", report=report)
     if pipeline.trigger.schedule:
-        return Standing("Waiting", "Waiting", f"for the next time of {pipeline.trigger.schedule}", report=report)
-    return Standing("Completed", "Completed", "", report=report, pod=name_of(pod) if pod is not None else "")
+        return PipelineState("Waiting", "Waiting", f"for the next time of {pipeline.trigger.schedule}", report=report)
+    return PipelineState("Completed", "Completed", "", report=report, pod=name_of(pod) if pod is not None else "")
 
 
-def _failed(job: Obj, pod: Obj | None, pipeline: KafkaPipeline) -> Standing:
+def _failed(job: Obj, pod: Obj | None, pipeline: KafkaPipeline) -> PipelineState:
     report = None if pod is None else ended_report(pod)
     error = report.last_error if report is not None and report.last_error else _end_of(job, pod)
     if pipeline.is_suspended:
-        return Standing("Suspended", "Suspended", "spec.suspend is true", report=report)
+        return PipelineState("Suspended", "Suspended", "spec.suspend is true", report=report)
     if pipeline.trigger.schedule:
         message = f"for the next time of {pipeline.trigger.schedule}; the last run has failed: {error}"
-        return Standing("Waiting", "Waiting", message, "LastRunFailed", report)
+        return PipelineState("Waiting", "Waiting", message, "LastRunFailed", report)
     reason = "CannotStart" if report is not None and not report.has_begun else "Failed"
-    return Standing("Failed", reason, error, reason, report, name_of(pod) if pod is not None else "")
+    return PipelineState("Failed", reason, error, reason, report, name_of(pod) if pod is not None else "")
 
 
 def _end_of(job: Obj, pod: Obj | None) -> str:
