@@ -35,7 +35,7 @@ class DemoFleet:
         self.processes = processes
 
     def up(self) -> dict[str, Any]:
-        """Starts it anew (an earlier demo's fleet and records go) and gives the status with start time and memory."""
+        """Starts an empty fleet, in place of an earlier demo's; gives the status with start time and memory."""
         self.down(delete_data=True)
         self.data.parent.mkdir(parents=True, exist_ok=True)
         declared = self.data.parent / "documents.yaml"

@@ -479,7 +479,7 @@ class InMemoryKafka:
 
 @dataclass(slots=True)
 class InMemorySurroundings:
-    """Broker pods report a directory id per claim, as long as the claim's data lives (`directories`)."""
+    """Broker pods report a directory id per claim, as long as the claim's data exists (`directories`)."""
 
     kubernetes: InMemoryKubernetes
     fleet: InMemoryKafka

@@ -1,4 +1,4 @@
-"""What Spark's Python processes load: each of them loads it anew, for every read and write and for each commit."""
+"""What Spark's Python processes load: each of them loads it again, for every read and write and for each commit."""
 
 from __future__ import annotations
 

@@ -57,15 +57,15 @@ class TopicAudit:
         self._next_at = self._monotonic() + max(AUDIT_S / slices, len(taken) / MOST_PER_S)
         return {name: self._settled[name][0] for name in taken if name in self._settled}
 
-    def changed(self, looked_at: Mapping[str, str], lives: Mapping[str, TopicDescription]) -> list[str]:
+    def changed(self, looked_at: Mapping[str, str], live_topics: Mapping[str, TopicDescription]) -> list[str]:
         """The KafkaTopics of a slice whose topics differ from what they were.
 
         Args:
-            lives: the topics that exist. One that the brokers answered an error for counts as unchanged.
+            live_topics: the topics that exist. One that the brokers answered an error for counts as unchanged.
         """
         found = []
         for name, topic in looked_at.items():
-            live = lives.get(topic)
+            live = live_topics.get(topic)
             if live is not None and live.error:
                 continue
             if self._settled.get(name, (topic, None))[1] not in (None, _fingerprint(live)):

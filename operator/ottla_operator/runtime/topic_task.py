@@ -202,8 +202,8 @@ class TopicTask:
         if not looked_at:
             return
         kafka = await self._client()
-        lives = await kafka.topics(list(dict.fromkeys(looked_at.values())))
-        for name in self._audit.changed(looked_at, lives):
+        live_topics = await kafka.topics(list(dict.fromkeys(looked_at.values())))
+        for name in self._audit.changed(looked_at, live_topics):
             self._log.info("topic %s was changed by others", looked_at[name])
             self._metrics.found_changed_by_others()
             self.queue.put(name)
@@ -242,13 +242,13 @@ class TopicTask:
         try:
             kafka = await self._client()
             brokers = len(await kafka.brokers())
-            lives = await kafka.topics(list(dict.fromkeys(item.topic for item in need)))
+            live_topics = await kafka.topics(list(dict.fromkeys(item.topic for item in need)))
         except KafkaUnavailable:
             await self._stall(need)
             raise
         self.queue.queue_stalled()
-        limits = self._limits(cluster.resource, need, lives)
-        decided = await self._each(partial(self._decide, lives, brokers, limits), need)
+        limits = self._limits(cluster.resource, need, live_topics)
+        decided = await self._each(partial(self._decide, live_topics, brokers, limits), need)
         try:
             await self._change(kafka, cluster, decided)
         except KafkaUnavailable as error:
@@ -324,7 +324,7 @@ class TopicTask:
         )
 
     def _limits(
-        self, cluster: Obj | None, items: Sequence[_Item], lives: Mapping[str, TopicDescription]
+        self, cluster: Obj | None, items: Sequence[_Item], live_topics: Mapping[str, TopicDescription]
     ) -> Mapping[str, PartitionLimits]:
         """The limits of the cluster for each of a batch, by name, with the room that is left for it."""
         if cluster is None or not dig(cluster, "spec", "topics"):
@@ -339,7 +339,7 @@ class TopicTask:
         )
         if not limits.in_all:
             return dict.fromkeys((item.name for item in items), limits)
-        live_of = {item.name: lives.get(item.topic) for item in items}
+        live_of = {item.name: live_topics.get(item.topic) for item in items}
         present = {name: 0 if live is None else live.partitions for name, live in live_of.items()}
         used = sum(present.values())
         for name, resource in self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).items():
@@ -350,7 +350,7 @@ class TopicTask:
 
     async def _decide(
         self,
-        lives: Mapping[str, TopicDescription],
+        live_topics: Mapping[str, TopicDescription],
         brokers: int,
         limits: Mapping[str, PartitionLimits],
         item: _Item,
@@ -359,7 +359,7 @@ class TopicTask:
         facts = replace(
             item.facts,
             is_asked=True,
-            live=lives.get(item.topic),
+            live=live_topics.get(item.topic),
             brokers=brokers,
             limits=limits.get(item.name, item.facts.limits),
         )
@@ -387,8 +387,8 @@ class TopicTask:
         for change in changes:
             self._metrics.changed_topic(type(change).__name__)
         errors = await kafka.change(changes)
-        lives = await kafka.topics(topics)  # also after a timeout: the metadata shows what was done
-        await self._each(partial(self._settle, errors, lives), changing)
+        live_topics = await kafka.topics(topics)  # also after a timeout: the metadata shows what was done
+        await self._each(partial(self._settle, errors, live_topics), changing)
 
     async def _confirm(self, items: Sequence[_Item]) -> list[_Item]:
         """Those whose topic still has to be deleted after an uncached read. The others lose their finalizer."""
@@ -422,11 +422,13 @@ class TopicTask:
 
         return [item for item in await self._each(again, items) if item is not None]
 
-    async def _settle(self, errors: Mapping[str, str], lives: Mapping[str, TopicDescription], item: _Item) -> None:
+    async def _settle(
+        self, errors: Mapping[str, str], live_topics: Mapping[str, TopicDescription], item: _Item
+    ) -> None:
         """Writes status after a change, and requeues the KafkaTopic while brokers do not show the change."""
         error = errors.get(item.topic, "")
         deletes = any(isinstance(change, DeleteTopic) for change in item.decision.changes)
-        live = lives.get(item.topic)
+        live = live_topics.get(item.topic)
         if deletes and live is None and item.facts.live is None and error.startswith(TOPIC_DELETION_DISABLED):
             error = ""  # brokers say so of topics that do not exist too
         after = replace(item.facts, live=live, is_deleted=deletes and not error)

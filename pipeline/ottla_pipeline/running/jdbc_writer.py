@@ -32,7 +32,7 @@ class JdbcWriter:
     """What `foreachBatch` calls."""
 
     def __init__(self, spark: SparkSession, sink: JdbcSink, pipeline: str, query_id: Callable[[], str]) -> None:
-        """`query_id`: Spark's id of the query, which a new checkpoint has anew; known once the query runs.
+        """`query_id`: Spark's id of the query, another one for each checkpoint; known once the query runs.
 
         PipelineError when the password or the driver is missing.
         """

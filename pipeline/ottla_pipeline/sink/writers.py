@@ -2,7 +2,7 @@
 
 Spark makes a writer in a Python process of the driver and copies it to every task. For the commit of a streaming batch
 it makes another one, in a new process: what the tasks have returned is all that reaches it. Each of these processes
-loads this module anew: tasks and commits import what only they need, numpy and pyarrow above all.
+loads this module again: tasks and commits import what only they need, numpy and pyarrow above all.
 """
 
 from __future__ import annotations

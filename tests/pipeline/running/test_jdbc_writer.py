@@ -100,7 +100,7 @@ def test_a_checkpoint_that_was_put_back_is_told_and_its_rows_are_not_left_out_in
     write = writer(spark, table)
     write.prepare(["id", "carrier", "delay"])
     write(rows(spark, (1, "UA", 5)), 3)
-    # Spark plans a batch of this number anew, with all rows that are there now.
+    # Spark plans a batch of this number again, with all rows that are there now.
     with pytest.raises(PipelineError, match=r"spec\.sink\.jdbc: batch 3 is committed, which comes after batch 2: the"):
         write(rows(spark, (2, "AA", 6)), 2)
     assert flights(table) == [["1", "UA", "5"]]

@@ -132,8 +132,8 @@ class ReplacementDecision:
     """What waits for a maintenance window."""
     last_copies: tuple[LastCopies, ...] = ()
     """What would be lost with the volumes that have failed."""
-    anew: Mapping[tuple[int, str], int] = field(default_factory=dict)
-    """The disks whose lost claims get an empty one of this generation in their place, by broker id and disk."""
+    next_generations: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """The generation of the empty claim that takes the place of a lost one, by broker id and disk."""
 
 
 def decide_replacements(
@@ -146,7 +146,7 @@ def decide_replacements(
     """
     under_way = {(one.broker_id, one.disk): one for number in broker_ids for one in _under_way(snapshot, number)}
     begin: Mapping[str, Mapping[str, str]] = {}
-    anew: dict[tuple[int, str], int] = {}
+    next_generations: dict[tuple[int, str], int] = {}
     condition = _progress(under_way)
     requested = [
         Candidate(one.broker_id, "Requested", {name_of(one.claim): one.successor})
@@ -168,7 +168,7 @@ def decide_replacements(
         why = _not_yet(snapshot, candidate, broker_ids, under_way, accepted)
         if why is None and candidate.cause == "ClaimLost":  # there may be no claim to mark
             mine = lost_claims(snapshot, candidate.broker_id)
-            anew = {(candidate.broker_id, one.disk): one.generation + 1 for one in mine}
+            next_generations = {(candidate.broker_id, one.disk): one.generation + 1 for one in mine}
             break
         if why is None:
             lost = accepted_losses(snapshot, candidate.broker_id, broker_ids, accepted, is_running=candidate.is_running)
@@ -176,7 +176,7 @@ def decide_replacements(
             break
         condition = condition or why
     deletion = _deletion(snapshot, broker_ids, under_way)
-    return ReplacementDecision(under_way, begin, condition, deletion, waits, tuple(shown), anew)
+    return ReplacementDecision(under_way, begin, condition, deletion, waits, tuple(shown), next_generations)
 
 
 def replaces_failed_volume(snapshot: Snapshot, broker_id: int) -> bool:

@@ -128,12 +128,12 @@ def decide_disks(
                     faults.append(condition_false(DISKS_READY, "ClaimLost", message))
                 continue
             live = live_claim(snapshot, number, disk.name)
-            if (anew := replacing.anew.get((number, disk.name))) is not None:
-                name = names.broker_claim(snapshot.cluster.name, number, disk.name, anew)
-                mine.append(Claim(name, disk.name, anew, "New", ""))
+            if (generation := replacing.next_generations.get((number, disk.name))) is not None:
+                name = names.broker_claim(snapshot.cluster.name, number, disk.name, generation)
+                mine.append(Claim(name, disk.name, generation, "New", ""))
                 if live is not None:
                     desired.append(marked_claim(live, retired="replaced"))
-                desired.append(build_claim(snapshot, number, rack, disk, name, None, generation=anew))
+                desired.append(build_claim(snapshot, number, rack, disk, name, None, generation=generation))
                 continue
             if live is None:
                 lost = recorded_name(snapshot, number, disk.name)

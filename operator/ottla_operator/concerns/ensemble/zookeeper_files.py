@@ -1,7 +1,7 @@
 """The files of a ZooKeeper server: zoo.cfg, the first members, logging, and the scripts that start and probe it.
 
 The ensemble can be reconfigured from its first day: standaloneEnabled=false, reconfigEnabled=true, and a dynamic
-configuration that lives on the data volume. Text only; `zookeeper_objects` puts it into a ConfigMap.
+configuration that is on the data volume. Text only; `zookeeper_objects` puts it into a ConfigMap.
 """
 
 from __future__ import annotations

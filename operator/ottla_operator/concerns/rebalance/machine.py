@@ -168,7 +168,7 @@ def _plan(
 
 
 def _wait_for_window(current: Rebalance, shown: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
-    """Nothing begins. The bytes that are left are shown anew only when they differ by more than a tenth: while records
+    """Nothing begins. The bytes that are left are updated only when they differ by more than a tenth: while records
     are produced they always change, and status must not."""
     if current.throttled is not None:
         return RebalanceDecision(_to(current, facts, "Unthrottle", batch=(), plan=()), requeue_after_s=SOON_S)
