@@ -77,5 +77,5 @@ def can_run_processes() -> bool:
 
 
 def stops_itself() -> bool:
-    """In CI nobody comes back to stop the fleet."""
+    """Whether the demo stops its fleet: in CI nobody comes back to do it."""
     return os.environ.get("CI") == "true"

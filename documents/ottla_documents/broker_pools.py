@@ -118,7 +118,7 @@ class BrokerPool:
     racks: tuple[str, ...] = ()
     template: Template = NO_TEMPLATE
     id_range: IdRange | None = None
-    """Of new brokers; None for the lowest ids that no range of another pool has."""
+    """The ids of new brokers; None: the lowest ids that no range of another pool has."""
     path: str = "spec.brokers"
     written: Mapping[str, str] = field(default_factory=dict)
 

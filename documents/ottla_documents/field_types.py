@@ -28,7 +28,7 @@ Image: TypeAlias = Annotated[str, Text(IMAGE, IMAGE_FORM, most=512)]
 NAMESPACE = Text(LABEL, LABEL_FORM, most=63)
 NamespaceName: TypeAlias = Annotated[str, NAMESPACE]
 ClusterName: TypeAlias = Annotated[str, Text(least=1, most=CLUSTER_NAME_LENGTH)]
-"""Of a KafkaCluster that is referred to."""
+"""The name of a KafkaCluster that another document refers to."""
 TopicName: TypeAlias = Annotated[str, Text(TOPIC_NAME, TOPIC_NAME_FORM, most=249)]
 StorageClassName: TypeAlias = Annotated[str, Text(rf"({LABEL}(\.{LABEL})*)?", STORAGE_CLASS_FORM, most=253)]
 """The empty one is the default class of the Kubernetes cluster."""

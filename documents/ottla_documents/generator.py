@@ -79,7 +79,7 @@ def _of_kind(resource: CustomResource) -> Schema:
 
 
 def _for_editors(schema: Mapping[str, Any]) -> Schema:
-    """Without what only Kubernetes knows; a field that is not there is an error."""
+    """The schema without what only Kubernetes knows; a field that it does not name is an error."""
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return {name: value for name, value in schema.items() if not name.startswith("x-")}
     found: Schema = {}

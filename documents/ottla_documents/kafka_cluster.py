@@ -81,7 +81,7 @@ class BrokersSpec:
     overrides: tuple[BrokerOverride, ...] = ()
     """`ottla local` ignores them."""
     template: Template = NO_TEMPLATE
-    """Of the objects that are of no single broker."""
+    """What is added to the objects that belong to no single broker."""
     unmanaged_config: frozenset[str] = frozenset()
     """Broker keys whose dynamic values the operator neither sets nor removes. `ottla local` ignores it."""
     log_level: str = ""
@@ -89,7 +89,7 @@ class BrokersSpec:
 
     @property
     def replicas(self) -> int:
-        """Of all pools."""
+        """The number of brokers of all pools."""
         return sum(pool.replicas for pool in self.pools)
 
 
@@ -137,7 +137,7 @@ class KafkaCluster:
     rolling: RollingSpec = DEFAULT_ROLLING
     """`ottla local` ignores it."""
     image: str = ""
-    """Of the brokers; "": `facts.images` decides. `ottla local` ignores the images."""
+    """The image of the brokers; "": `facts.images` decides. `ottla local` ignores the images."""
     image_pull_policy: str = ""
     image_update_policy: str = "Keep"
     rebalance: RebalanceSpec = DEFAULT_REBALANCE

@@ -323,7 +323,7 @@ def _duration_problem(text: str) -> str:
 
 
 def _milliseconds(text: str) -> int:
-    """Of a duration; 0 where it is none, which is reported."""
+    """The milliseconds of a duration; 0 for a text that is none, which is reported."""
     try:
         return duration_ms(text)
     except ValueError:

@@ -18,7 +18,7 @@ CORRUPT_RECORD = "_corrupt_record"
 Folder: TypeAlias = Annotated[str, Text(least=1, most=1024)]
 """A folder on a file system that the driver and the executors see."""
 Columns: TypeAlias = Annotated[str, Text(least=1, most=65536)]
-"""As Spark's DDL has them."""
+"""The columns of a table, as Spark's DDL has them."""
 Limit: TypeAlias = Annotated[int, WholeNumber(1)]
 
 
@@ -204,7 +204,7 @@ def _way(outer: str, inner: str) -> list[str]:
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""As Hadoop's Path has it, for which `s3a:bucket/x` and `a:b` have one too."""
+"""The scheme of a path, as Hadoop's Path has it, for which `s3a:bucket/x` and `a:b` have one too."""
 
 
 def folder_problem(path: str) -> str:

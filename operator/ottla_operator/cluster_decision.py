@@ -391,7 +391,7 @@ CONCERNS: Final = (
     Concern("rebalance", BROKERS_READY, _rebalance, _recorded_rebalance, _moves),
     Concern("repairs", BROKERS_READY, _repairs, lambda _: (), _nothing),
 )
-"""In the order of what they need of each other."""
+"""The concerns in the order in which each needs what others decide."""
 
 
 def decide_cluster(

@@ -93,7 +93,7 @@ class KubernetesApi(Protocol):
         ...
 
     async def lacking_rights(self, namespace: str, wanted: Sequence[Right]) -> Sequence[Right]:
-        """Those of the wanted rights that the operator does not have in a namespace."""
+        """The wanted rights that the operator does not have in a namespace."""
         ...
 
 
@@ -189,7 +189,7 @@ class KafkaAdmin(Protocol):
         ...
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
-        """Those of the topics that exist."""
+        """The topics that exist, by name."""
         ...
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:

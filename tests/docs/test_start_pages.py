@@ -43,7 +43,7 @@ WRITTEN = ("build", "dist", ".ottla", ".venv", ".git")
 
 TIMES = 2
 Outputs = dict[int, list[str]]
-"""Of the line where a block begins: what it printed, each time."""
+"""What each block printed, each time, by the line where it begins."""
 
 
 def run_page(page: str, folder: Path) -> Outputs:

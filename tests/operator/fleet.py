@@ -506,7 +506,7 @@ class InMemorySurroundings:
     passed_s: int = 0
     """How long after NOW it is."""
     next_password: str = "secret"
-    """Of the next Secret of ZooKeeper's super user."""
+    """The password of the next Secret of ZooKeeper's super user."""
 
     def __post_init__(self) -> None:
         self.ensemble_members = Membership(self.kubernetes)

@@ -10,7 +10,7 @@ import pytest
 from tests.operator.kubernetes import InMemoryKubernetes, Killed
 
 every_third_or_every_write = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
-"""Of a slow test: after which writes its operator is killed."""
+"""After which writes a slow test kills its operator."""
 
 
 class Operated(Protocol):

@@ -570,7 +570,7 @@ def _without(live: Any, last: Any, wanted: Any, field: str = "") -> Any:
 
 
 def _fault(obj: Obj) -> str:
-    """Of what an API server refuses: what others and we have written of an object and does not go together."""
+    """Why an API server refuses an object: what others and we have written of it does not go together."""
     spec = obj.get("spec") or {}
     if fault := _oversize(obj):
         return fault

@@ -24,7 +24,7 @@ _LIMIT_S = 10.0
 
 
 def free_port() -> int:
-    """A free port. See `free_ports`."""
+    """A free port, by the rules of `free_ports`."""
     return free_ports(1)[0]
 
 

@@ -34,9 +34,9 @@ from ottla_documents.kafka_cluster import DEFAULT_BROKER_RESOURCES, BrokersSpec,
 T = TypeVar("T")
 
 _ENDING_S = 5
-"""For the end of a stopped broker's worker processes."""
+"""How long a stopped broker's worker processes may take to end."""
 _TIMEOUT_S = 150.0
-"""For anything that brokers do: only a bound, also on a busy machine."""
+"""How long anything that brokers do may take: only a bound, also on a busy machine."""
 
 QUICK = {
     "zookeeper.session.timeout.ms": "2000",

@@ -34,7 +34,7 @@ Problems: TypeAlias = list[Problem]
 
 
 class _Wrong:
-    """In place of a value that cannot be used."""
+    """Stands in place of a value that cannot be used."""
 
 
 WRONG = _Wrong()

@@ -69,7 +69,7 @@ class ConditionReason:
     meaning: str
     action: str = ""
     needs_person: bool = False
-    """It lasts until a person does something. Ready shows it before what only takes its time."""
+    """Whether it lasts until a person does something. Ready shows it before what only takes its time."""
 
 
 WAIT = "Nothing; the operator goes on by itself."

@@ -62,7 +62,7 @@ class BrokerValue:
 
 
 BrokerValues = Mapping[str, BrokerValue]
-"""By key: every key that can change while the broker runs and that anything but its default sets."""
+"""The values by key: every key that can change while the broker runs and that anything but its default sets."""
 
 ConfigChanges = Mapping[int | None, Mapping[str, str | None]]
 """Dynamic values to set, or with None to remove, by broker (None: of all brokers) and key."""

@@ -64,4 +64,4 @@ NEEDED_RIGHTS: Mapping[str, tuple[Right, ...]] = {
         *_rights("", "pods", *_READ, "delete"),
     ),
 }
-"""By the kind of the object that needs them."""
+"""The rights by the kind of the object that needs them."""

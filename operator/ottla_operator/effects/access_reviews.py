@@ -18,7 +18,7 @@ Post = Callable[[str, Obj], Awaitable[Obj]]
 
 
 async def read_lacking_rights(post: Post, namespace: str, wanted: Sequence[Right]) -> list[Right]:
-    """Those of the wanted rights that the operator does not have in a namespace. Raises ApiError.
+    """The wanted rights that the operator does not have in a namespace. Raises ApiError.
 
     Args:
         post: sends a body to a path of the API server.

@@ -49,8 +49,9 @@ CONNECT_TIMEOUT_MS = 2_000
 """The address of a pod that is gone answers nothing, not even a refusal. kafka-python's 10 s, which double with each
 attempt, are longer than the restart of a controller: a roll would notice late that the next pod is there."""
 LONGEST_BACKOFF_MS = 1_000
-"""As Java's clients. kafka-python's 30 s come quickly: it draws an address at random, also one that is not there, and
-doubles its pause twice for each failure. With two of three brokers down, one connection in a hundred took 10 s."""
+"""The value of Java's clients. kafka-python's 30 s come quickly: it draws an address at random, also one that is not
+there, and doubles its pause twice for each failure. With two of three brokers down, one connection in a hundred took
+10 s."""
 _CONNECT_TIMEOUTS = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 REQUEST_TIMED_OUT = 7
 ELECTION_NOT_NEEDED = 84
@@ -186,7 +187,7 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
 
 
 def _known(client: KafkaAdminClient, brokers: Sequence[int]) -> list[int]:
-    """Those of the brokers that the client can connect to."""
+    """The brokers that the client can connect to."""
     cluster = client._manager.cluster
     return [broker for broker in brokers if cluster.broker_metadata(broker) is not None]
 

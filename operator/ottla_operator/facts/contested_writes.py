@@ -29,7 +29,7 @@ class _WriteHistory:
     stamp: str
     since: float
     annotations: Obj = field(default_factory=dict)
-    """As they were declared last; their values are not in the stamp."""
+    """The annotations as they were declared last; their values are not in the stamp."""
     times: dict[str, int] = field(default_factory=dict)
     contested: set[str] = field(default_factory=set)
 

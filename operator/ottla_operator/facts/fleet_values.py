@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 State = Literal["active", "cordoned", "draining"]
-"""Of a broker or a log directory. `cordoned` (KIP-1066): keeps what it has, gets nothing. `draining`: loses it all."""
+"""A broker or a log directory that is `cordoned` (KIP-1066) keeps what it has and gets nothing; a `draining` one loses
+all that it has."""
 
 PartitionId = tuple[str, int]
 ReplicaId = tuple[int, str, int]
@@ -77,7 +78,7 @@ class FleetPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Of its largest replica: what a new replica has to copy."""
+        """The bytes of its largest replica: what a new replica has to copy."""
         return max((replica.size_bytes for replica in self.replicas), default=0)
 
     def __str__(self) -> str:

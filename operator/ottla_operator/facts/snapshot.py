@@ -50,7 +50,7 @@ class ContestedFields:
 
 
 POOL_FIELDS = ("spec.brokers.replicas", "spec.brokers.pools")
-"""With a problem of theirs it is not known which brokers there should be: none is added, removed or given a pool."""
+"""A problem of these fields hides which brokers there should be: none is added, removed or given a pool."""
 _OF_A_POOL = re.compile(r"spec\.brokers\.pools\[\d+\]\.(disks|config|racks|resources|template)\b")
 
 
@@ -76,15 +76,15 @@ class Snapshot:
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
     kafka: ClusterMetadata | None = None
     broker_values: Mapping[int, BrokerValues] | None = None
-    """By broker, as each answered last; None before any broker has answered."""
+    """What each broker answered last; None before any broker has answered."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
-    """By kind and name."""
+    """The fields that others write too, by kind and name of the object."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     gone_for_s: Mapping[str, float] = field(default_factory=dict)
-    """By claim uid, for how long its volume has been out of reach in every snapshot that this process has taken."""
+    """How long a volume has been out of reach in every snapshot that this process has taken, by claim uid."""
     joining: Mapping[int, str] = field(default_factory=dict)
     """The pools of brokers that this decision adds (`concerns.fleet.identity`)."""
     broker_claims: Mapping[str, Sequence[Obj]] = field(init=False, repr=False, compare=False)
@@ -115,15 +115,15 @@ class Snapshot:
         object.__setattr__(self, "pool_names", recorded | {number: pool.name for number, pool in found.items()})
 
     def with_problems(self, problems: Sequence[Problem]) -> Snapshot:
-        """With more problems of the document."""
+        """The snapshot with more problems of the document."""
         return replace(self, problems=(*self.problems, *problems)) if problems else self
 
     def with_joining(self, joining: Mapping[int, str]) -> Snapshot:
-        """With the pools of the brokers that are added."""
+        """The snapshot with the pools of the brokers that are added."""
         return replace(self, joining=joining) if joining else self
 
     def with_version(self, version: str) -> Snapshot:
-        """With the version that brokers get, in place of the declared one."""
+        """The snapshot with the version that brokers get, in place of the declared one."""
         return replace(self, cluster=replace(self.cluster, version=version))
 
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
@@ -135,7 +135,7 @@ class Snapshot:
         return found if found is not None and is_ours(found, self.resource) else None
 
     def all(self, kind: ResourceKind) -> Iterator[Obj]:
-        """In the order of their names."""
+        """The objects of a kind, sorted by name."""
         objects = self.objects.get(kind.kind, {})
         return (objects[name] for name in sorted(objects))
 
@@ -302,7 +302,7 @@ class ConcernDecision:
     requeue_after_s: float | None = None
     actions: tuple[ClusterAction, ...] = ()
     is_incomplete: bool = False
-    """It cannot say what should run."""
+    """Whether the decision cannot say what should run."""
     deletes_first: bool = False
     """Its deletion comes before those of the concerns before it."""
 

@@ -71,7 +71,7 @@ def _count_pairs(assignment: Assignment, limits: dict[int, tuple[int, int]]) -> 
 
 
 def _change(counts: dict[int, int], limits: dict[int, tuple[int, int]], source: int, target: int) -> int:
-    """By how much a move changes how far two brokers are outside of their bands, as a sum of squares."""
+    """The change that a move makes to how far two brokers are outside of their bands, as a sum of squares."""
     before = outside(counts[source], limits[source]) ** 2 + outside(counts[target], limits[target]) ** 2
     after = outside(counts[source] - 1, limits[source]) ** 2 + outside(counts[target] + 1, limits[target]) ** 2
     return after - before

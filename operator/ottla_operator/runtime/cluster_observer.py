@@ -148,7 +148,7 @@ class ClusterObserver:
         return await self._minimums.added_to(view, await self._client(snapshot, source), is_fresh=True)
 
     async def _with_minimums(self, kafka: ClusterMetadata, snapshot: Snapshot) -> ClusterMetadata:
-        """With min.insync.replicas of every topic while brokers are rolled: nothing else needs them."""
+        """The metadata with min.insync.replicas of every topic while brokers are rolled: nothing else needs them."""
         client = self._kafka.client
         if client is None or snapshot.status("roll", "role") != names.BROKER:
             return kafka
@@ -200,7 +200,7 @@ class ClusterObserver:
         return snapshot
 
     def _gone_for_s(self, snapshot: Snapshot) -> dict[str, float]:
-        """For how long volumes have been out of reach without a break, as far as this process has seen it.
+        """How long volumes have been out of reach without a break, as far as this process has seen it.
 
         A new process does not know whether a node was there meanwhile, so it waits once more.
         """

@@ -49,7 +49,7 @@ class ObjectCache:
         self._of_cluster: dict[Key, dict[str, dict[str, Obj]]] = {}
         self._of_topic: dict[tuple[Key, str], dict[str, Obj]] = {}
         self._deleted: OrderedDict[str, float] = OrderedDict()
-        """By uid: the newest version that is known to be deleted."""
+        """The newest version that is known to be deleted, by uid."""
 
     def put(self, obj: Obj) -> bool:
         """Stores an object of a watch event or an answer; False when a version as new is known."""
@@ -116,7 +116,7 @@ class ObjectCache:
         return list(self._of_topic.get((cluster, topic), {}).values())
 
     def all(self, kind: ResourceKind) -> Iterator[Obj]:
-        """In the order of namespace and name."""
+        """The objects of a kind, sorted by namespace and name."""
         objects = self._objects.get(kind.kind, {})
         return (objects[key] for key in sorted(objects))
 

@@ -58,7 +58,7 @@ class _KnownFields(_Known):
     """What a status lost when it was written."""
     was_read: bool = False
     specs: dict[str, object] = field(default_factory=dict)
-    """By uid, the spec for which the definition was read."""
+    """The spec for which the definition was read, by uid."""
 
 
 class Prerequisites:
@@ -76,7 +76,7 @@ class Prerequisites:
         self.unlisted: frozenset[str] = frozenset()
         """The served namespaces whose objects may not be listed: what is not seen there is not missing."""
         self._writable: dict[tuple[str, str], bool] = {}
-        """By uid and message, whether a status may be written."""
+        """Whether a status may be written, by uid and message."""
         self._log = logging.getLogger("ottla.operator")
 
     async def may_write_status(self, kind: ResourceKind, resource: Obj, shortfall: Shortfall) -> bool:

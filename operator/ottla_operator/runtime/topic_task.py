@@ -261,7 +261,7 @@ class TopicTask:
         self._unanswered = 0
 
     async def _without_shortfall(self, cluster: _ClusterState, resources: Sequence[Obj]) -> list[Obj]:
-        """Those for which nothing is lacking (`runtime.prerequisites`). The others are looked at again later.
+        """The KafkaTopics for which nothing is lacking (`runtime.prerequisites`). The others are requeued.
 
         What nothing can be done for any more only loses its finalizer, whatever is lacking: no namespace waits for it.
         """
@@ -391,7 +391,7 @@ class TopicTask:
         await self._each(partial(self._settle, errors, live_topics), changing)
 
     async def _confirm(self, items: Sequence[_Item]) -> list[_Item]:
-        """Those whose topic still has to be deleted after an uncached read. The others lose their finalizer."""
+        """The items whose topic still has to be deleted after an uncached read. The others lose their finalizer."""
         try:
             cluster = await self._api.get(KAFKA_CLUSTER, *self.key)
             listed = await self._list_all(cluster)

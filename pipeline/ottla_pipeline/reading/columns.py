@@ -51,7 +51,7 @@ _MAX_BATCH_BYTES = 1 << 30
 """Bound on one batch's decompressed records, as `records.record` has it."""
 
 _FIRST_OFFSET, _LAST_OFFSET = -(2**63), 2**63 - 1
-"""Of 64 bits: every record of a batch, whatever it says."""
+"""The least and largest offset: every record of a batch, whatever it says."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -103,7 +103,7 @@ class _RangeReader:
         self._progress_at = time.monotonic()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """See `read`."""
+        """The rows of the range, in the order of offsets; raises what `read` raises."""
         is_asked = False
         while self._next < self._end:
             try:

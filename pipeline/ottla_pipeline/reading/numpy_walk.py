@@ -197,7 +197,7 @@ def _field(octets: npt.NDArray[np.uint8], at: Int64s, limit: Int64s) -> tuple[In
 
 
 def _gathered(data: Buffer, begin: Int64s, end: Int64s, is_null: Bools) -> pa.Array:
-    """A binary array of the given ranges, which must not overlap and must grow. Copies them; see the module."""
+    """A binary array of the given ranges, which must not overlap and must grow: Arrow copies every second element."""
     rows = len(begin)
     bounds = np.empty(2 * rows, np.int32)
     bounds[0::2] = begin

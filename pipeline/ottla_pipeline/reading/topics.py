@@ -48,7 +48,7 @@ def chosen(topics: Topics, found: Mapping[str, TopicLayout], where: str) -> dict
 
 
 def existing(topics: Topics, found: Mapping[str, TopicLayout]) -> dict[TopicPartition, bytes]:
-    """As `chosen`, without what does not exist."""
+    """The chosen partitions that exist."""
     if isinstance(topics, Assign):
         there = [
             one for one in topics.partitions if one.topic in found and one.partition in found[one.topic].partitions

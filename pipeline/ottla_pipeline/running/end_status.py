@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_BYTES = 4096
-"""Of a termination message; Kubernetes cuts it off there, and half a JSON document says nothing."""
+"""The longest termination message; Kubernetes cuts it off there, and half a JSON document says nothing."""
 ERROR_LENGTH = 800
 
 

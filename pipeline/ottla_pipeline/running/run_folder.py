@@ -28,7 +28,7 @@ from ottla_pipeline.sink.marker import LEAST_KEPT_MS
 STATUS_FILE = "status.json"
 PLAN_LOG = "plan.log"
 FILE_LOG = "_spark_metadata"
-"""In the folder of Parquet files: which files belong to which batch."""
+"""Says which files of a folder of Parquet files belong to which batch."""
 
 
 class RunFolderError(PipelineError):
@@ -55,7 +55,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """For one process at a time. RunFolderError when another one runs, or the folder is another pipeline's."""
+        """Locks the folder for this process. RunFolderError when another one runs, or it is another pipeline's."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "run.lock").open("a")

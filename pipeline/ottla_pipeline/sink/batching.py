@@ -28,7 +28,7 @@ MIN_BYTES = 8 * 1024 * 1024
 
 
 class Limits(NamedTuple):
-    """Of batches."""
+    """How large a batch becomes, and how it is compressed."""
 
     batch_bytes: int
     """Before compression; a single record may be larger."""

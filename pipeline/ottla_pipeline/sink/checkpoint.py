@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def age_of_batch(location: str, batch_id: int, now_ms: int) -> int | None:
-    """For how many ms at most attempts of a batch may have been made; None where the checkpoint does not say.
+    """The most ms for which attempts of a batch may have been made; None where the checkpoint does not say.
 
     Spark writes the offsets of a batch, with the time, before it runs the batch for the first time, and leaves the file
     as it is when it runs the batch again. A checkpoint may be copied, and the clock of another machine may be wrong: of

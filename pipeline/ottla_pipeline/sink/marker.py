@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     first_new: int | None = None
     """The option missingMarker: the first batch that was not written before."""
     age_ms: int | None = None
-    """For so long at most attempts of the batch may have been made: of `checkpoint`."""
+    """The most ms for which attempts of the batch may have been made (`checkpoint.age_of_batch`)."""
     is_id_new: bool = False
     """Whether the transaction coordinator did not know the transactional id."""
     marker_kept_ms: int | None = None

@@ -42,9 +42,9 @@ class Rows(NamedTuple):
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None
-    """Of struct<key: string, value: binary>; None where no record has headers."""
+    """Lists of struct<key: string, value: binary>; None where no record has headers."""
     timestamps: Int64s
-    """In ms."""
+    """Milliseconds since the epoch."""
 
 
 def sizes(rows: Rows) -> Int64s:
@@ -166,14 +166,14 @@ def _byte_column(column: pa.BinaryArray) -> ByteColumn:
 
 
 def _header_bytes(column: pa.ListArray) -> pa.BinaryArray:
-    """Of each row: the number of its headers and their bytes, as they are in a record."""
+    """The headers of each row as they are in a record: their number, then their bytes."""
     counts, encoded = _headers(column)
     number_of, _ = _varints([counts])
     return _join(number_of, encoded)
 
 
 def _headers(column: pa.ListArray) -> tuple[Int64s, pa.BinaryArray]:
-    """Of each row: how many headers it has, and their bytes one behind the other."""
+    """The number of headers of each row, and their bytes one behind the other."""
     bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     counts = np.diff(bounds).astype(np.int64)
     if column.null_count:

@@ -1,4 +1,4 @@
-"""For how long the brokers keep what tells a batch from one that was written before: asked, not assumed."""
+"""How long the brokers keep what tells a batch from one that was written before: asked, not assumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MarkerRetention(NamedTuple):
 
 
 def kept_ms(coordinators: Coordinators, group: str, transactional_id: str) -> MarkerRetention:
-    """For how long the marker and the transactional id are kept by the brokers that have them.
+    """How long the marker and the transactional id are kept by the brokers that have them.
 
     Source: offsets.retention.minutes (KIP-211) and transactional.id.expiration.ms (KIP-98).
     """

@@ -41,7 +41,7 @@ class WriteName(NamedTuple):
     """Whose a file is: what its name begins with."""
 
     driver: str
-    """Of `left_files.driver_name`."""
+    """The driver, as `left_files.driver_name` names it."""
     batch: str
     """The same for each attempt of a batch, by whatever driver."""
 

@@ -70,7 +70,7 @@ class WriteOptions:
     """None chooses one by the size of the batch."""
     spool_directory: str | None = None
     numbered: NumberedWrite | None = None
-    """Of `df.write` only."""
+    """The numbered write; only `df.write` has one."""
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:

@@ -126,7 +126,7 @@ class ClusterRules(FleetRules):
 
     @rule()
     def the_loss_of_claims_is_accepted(self) -> None:
-        """Of those of brokers that somebody has deleted."""
+        """The overrides accept the loss of the brokers' claims that somebody has deleted."""
         entries: dict[int, list[dict[str, Any]]] = {}
         for name in sorted(self.world.lost):
             _, role, number, disk, generation = name.split("-")

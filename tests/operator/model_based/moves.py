@@ -23,7 +23,7 @@ PARTITIONS = [
     ("logs", 0, (0, 2)), ("logs", 1, (1, 0)), ("logs", 2, (2, 1)),
 ]  # fmt: skip
 MOST_DIFFERENCE = 2
-"""Of the numbers of replicas of two brokers that are in balance."""
+"""The largest difference between the numbers of replicas of two brokers that are in balance."""
 
 
 def _two_disks() -> dict[str, Any]:

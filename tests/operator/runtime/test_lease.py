@@ -1,4 +1,4 @@
-"""Of several operators one writes, whatever their clocks say; the next one goes on within 15 s of a death."""
+"""One of several operators writes, whatever their clocks say; the next one goes on within 15 s of a death."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class World:
         return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
     def topic_reason(self, name: str) -> str:
-        """Of its Ready condition, "" before there is one."""
+        """The reason of its Ready condition; "" before there is one."""
         resource = self.kubernetes.objects.get(("KafkaTopic", "default", name))
         return str(dig(resource, "status", "conditions", 0, "reason") or "")
 

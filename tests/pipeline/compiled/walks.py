@@ -9,7 +9,7 @@ from ottla_pipeline.reading.decoded import Decode
 
 
 def compiled_functions() -> Functions | None:
-    """Of this checkout, whatever OTTLA_COMPILED says; None where they are not built."""
+    """The compiled functions of this checkout, whatever OTTLA_COMPILED says; None where they are not built."""
     try:
         return load(build.LIBRARY)
     except NotCompiled:

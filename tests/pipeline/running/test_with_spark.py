@@ -86,7 +86,7 @@ def processes_of(session: int) -> list[Path]:
 
 
 def commands_and_environments(session: int) -> Iterator[str]:
-    """Of the processes that run in a session."""
+    """The command lines and environments of the processes that run in a session."""
     for folder in processes_of(session):
         with contextlib.suppress(OSError):  # it has ended
             yield (folder / "cmdline").read_text() + (folder / "environ").read_text()

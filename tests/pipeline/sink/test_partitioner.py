@@ -23,7 +23,7 @@ KNOWN = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
-"""Of UtilsTest of Apache Kafka."""
+"""Keys and their hashes, from UtilsTest of Apache Kafka."""
 
 
 def one_by_one(data: bytes) -> int:

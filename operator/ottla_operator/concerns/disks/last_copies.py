@@ -162,7 +162,7 @@ def accepted_losses(
     *,
     is_running: bool,
 ) -> list[str]:
-    """Those of `last_copies` that spec gives up, and of which no registered broker has a copy that lags."""
+    """The partitions of `last_copies` that spec gives up, and of which no registered broker has a copy that lags."""
     if broker_id not in accepted or snapshot.kafka is None:
         return []
     partitions = {str(partition): partition for partition in snapshot.kafka.partitions}

@@ -25,7 +25,7 @@ class EnsembleObservation:
     """What the servers of the ensemble answered in this reconciliation, and the Secret of its super user."""
 
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
-    """By server id; asked for only until it is known which servers hold data, and while the ensemble changes."""
+    """The answers by server id; only until it is known which servers hold data, and while the ensemble changes."""
     membership: MembershipReport | None = None
     """The members of the ensemble; asked for only while it is resized, None when its leader does not answer."""
     super_secret: Obj | None = None

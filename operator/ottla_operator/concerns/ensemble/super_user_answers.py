@@ -23,7 +23,7 @@ class SuperUserAnswers:
         self._known: dict[tuple[str, tuple[str, int]], bool] = {}
 
     async def read(self, snapshot: Snapshot, secret: Obj | None) -> dict[int, bool]:
-        """By server id; a server that is not asked, or does not answer, is not there. Raises ApiError.
+        """The answers by server id; a server that is not asked, or does not answer, is not there. Raises ApiError.
 
         Args:
             secret: the Secret of the super user, without what it holds.
@@ -42,7 +42,7 @@ class SuperUserAnswers:
         return {server: self._known[key] for server, key in keys.items() if key in self._known}
 
     async def _password(self, snapshot: Snapshot, secret: Obj | None) -> str | None:
-        """That of the Secret; None when it is another one by now, or holds none."""
+        """The password of the Secret; None when it is another Secret by now, or holds none."""
         cluster = snapshot.cluster
         found = await self._api.get(SECRET, cluster.namespace, names.zookeeper_secret(cluster.name))
         if found is None or secret is None or uid_of(found) != uid_of(secret):

@@ -16,7 +16,7 @@ PEER_PORT = 2888
 ELECTION_PORT = 3888
 ADMIN_PORT = 8080
 METRICS_PORT = 7000
-"""Of ZooKeeper's own provider for Prometheus, which its distribution and image contain."""
+"""The port of ZooKeeper's own provider for Prometheus, which its distribution and image contain."""
 DATA = "/data"
 LOG = "/datalog"
 FILES = "/ottla"

@@ -29,5 +29,5 @@ class PipelineFacts:
     contested: Mapping[tuple[str, str], ContestedFields] | None = None
 
     def all(self, kind: ResourceKind) -> Iterator[Obj]:
-        """Those of a kind that exist and are this pipeline's, by name."""
+        """The objects of a kind that exist and are this pipeline's, sorted by name."""
         return (obj for _, obj in sorted(self.objects.get(kind.kind, {}).items()))

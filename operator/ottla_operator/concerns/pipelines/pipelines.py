@@ -173,7 +173,7 @@ def _drivers(facts: PipelineFacts) -> list[Obj]:
 
 
 def _unused_rights(facts: PipelineFacts) -> list[Obj]:
-    """Those to pods, once no driver needs them: one of the former document may still end its last batch."""
+    """The rights to pods, once no driver needs them: that of the former document may still end its last batch."""
     if facts.pipeline.executors is not None:
         return []
     if any(_is_active(pod) and dig(pod, "spec", "automountServiceAccountToken") for pod in _drivers(facts)):

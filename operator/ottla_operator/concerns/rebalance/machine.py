@@ -336,7 +336,7 @@ def _measured(current: Rebalance, facts: RebalanceFacts, pending: tuple[BatchMem
 
 
 def _bytes_left(member: BatchMember, facts: RebalanceFacts) -> int:
-    """Of what a member has to copy, less what its new replicas have."""
+    """The bytes that a member still has to copy: less what its new replicas have."""
     if not member.added or not member.size_bytes:
         return member.bytes_to_go
     there = (facts.stored_bytes.get((broker, *member.id), 0) for broker in member.added)

@@ -14,7 +14,7 @@ class RebalanceObservation:
     """What the brokers store and move, and what they refused to move."""
 
     log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
-    """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
+    """What all brokers answered some time ago: for where replicas should be, not for what may be deleted."""
     reassignments: Mapping[PartitionId, tuple[tuple[int, ...], ...]] | None = None
     """(adding, removing) of every reassignment under way; None while the controller does not answer."""
     refused: Mapping[PartitionId, str] = field(default_factory=dict)

@@ -213,7 +213,7 @@ def _stored(usage: Usage) -> dict[PartitionId, dict[int, FleetReplica]]:
 
 
 def _factors(snapshot: Snapshot) -> dict[str, int]:
-    """By topic, the replicas that the KafkaTopic which has it declares."""
+    """The replicas that KafkaTopics declare, by topic."""
     documents: dict[str, list[Obj]] = {}
     for document in snapshot.all(KAFKA_TOPIC):
         if (topic := declared_topic(document)) and not is_refused_here(document):

@@ -83,7 +83,7 @@ def partition_blockers(
 
 
 def exposed(partitions: Iterable[PartitionReport], brokers: Collection[int]) -> dict[int, str]:
-    """Those of the brokers that cannot be stopped without a partition that clients lose meanwhile, with the first such.
+    """The brokers that cannot be stopped without a partition that clients lose meanwhile, with the first such.
 
     These are partitions with one replica, and with as many replicas as min.insync.replicas: producers with acks=all get
     NotEnoughReplicas. No order of restarts helps them.

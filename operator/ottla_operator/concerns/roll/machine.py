@@ -248,7 +248,7 @@ def _exposed(members: Sequence[RollMember], facts: RollFacts) -> dict[int, str]:
 
 
 def running(batch: Sequence[RollMember]) -> tuple[int, ...]:
-    """Those whose container runs, and so may be what keeps a partition available."""
+    """The members whose container runs, and so may be what keeps a partition available."""
     return tuple(member.id for member in batch if member.pod is not None and member.pod.is_running)
 
 
@@ -317,7 +317,8 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
 
 
 def _with_plan(roll: Roll, facts: RollFacts, plan: tuple[PlannedMember, ...]) -> Roll:
-    """With the plan and what it waits for. When it waits no more its step begins; before the first batch, the roll."""
+    """The roll with its plan and what it waits for. When it waits no more its step begins; before the first batch, the
+    roll."""
     found = replace(roll, plan=plan, pods={}, awaits=facts.awaits, waiting=None if facts.awaits else facts.waiting)
     if roll.is_waiting and not found.is_waiting:
         found = replace(found, since=facts.now, started=found.started if found.batches_done else facts.now)
@@ -369,7 +370,7 @@ def _planned(roll: Roll, facts: RollFacts, pending: Sequence[RollMember]) -> tup
 
 
 def _behind(kafka: ClusterMetadata, brokers: Collection[int]) -> set[int]:
-    """Those of the brokers that are not in every ISR they belong to."""
+    """The brokers that are not in every ISR they belong to."""
     return {
         replica
         for partition in kafka.partitions

@@ -268,7 +268,7 @@ def _creation_failures(snapshot: Snapshot, roll: Roll | None) -> str:
 
 
 def _name(snapshot: Snapshot, role: str, number: int) -> str:
-    """Of the StatefulSet of a broker or server."""
+    """The name of the StatefulSet of a broker or server."""
     name_of_role = {names.BROKER: names.broker_name, names.ZOOKEEPER: names.zookeeper_name}[role]
     return name_of_role(snapshot.cluster.name, number)
 

@@ -111,7 +111,7 @@ async def test_a_topic_stays_in_kafka_when_its_namespace_is_no_longer_allowed(to
 
 
 async def test_the_oldest_document_of_all_allowed_namespaces_has_the_topic(topics: Topics) -> None:
-    """Those of one name, too: a name is one of its namespace."""
+    """Also of documents with one name: a name is unique only in its namespace."""
     for name in ("team-a", "team-b"):
         _namespace(topics, name)
     _allow(topics, BY_NAME)
