@@ -175,9 +175,9 @@ def missing(pools: Iterable[BrokerPool], members: Mapping[int, BrokerPool]) -> d
     return {pool.name: pool.replicas - counts[pool.name] for pool in pools if pool.replicas > counts[pool.name]}
 
 
-def surplus(members: Mapping[int, BrokerPool], known: Iterable[int]) -> tuple[int, ...]:
+def surplus(members: Mapping[int, BrokerPool], broker_ids: Iterable[int]) -> tuple[int, ...]:
     """The brokers to remove, the highest id first: what a pool has too many, and those of no pool."""
-    found = [number for number in known if number not in members]
+    found = [number for number in broker_ids if number not in members]
     for pool in {pool.name: pool for pool in members.values()}.values():
         mine = sorted(number for number, other in members.items() if other.name == pool.name)
         found += mine[pool.replicas :]

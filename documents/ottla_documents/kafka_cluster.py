@@ -440,12 +440,12 @@ def _brokers(document: BrokersDocument, problems: list[Problem]) -> BrokersSpec:
 
 
 def _unmanaged_problem(key: str, declared: Collection[str]) -> str:
-    known = find_key(key)
+    config_key = find_key(key)
     if key in declared:
         return f"{key} is in config too; a key is either declared or left alone"
-    if known is None:
+    if config_key is None:
         return f"{key} {broker_value_problem(key, '')}"
-    return f"{key} cannot change while a broker runs" if known.update_mode is UpdateMode.READ_ONLY else ""
+    return f"{key} cannot change while a broker runs" if config_key.update_mode is UpdateMode.READ_ONLY else ""
 
 
 def _zookeeper(document: ZooKeeperDocument) -> ZooKeeperSpec:

@@ -17,8 +17,8 @@ def version_problem(text: str) -> str:
     >>> version_problem("3.9.1"), version_problem("4.0")
     ('', 'must be a release between 2.8 and 3.9, such as 3.9, not 4.0')
     """
-    wanted = protocol_version(text) if text else None
-    return "" if wanted is None else f"must be {wanted}, not {text}"
+    protocol = protocol_version(text) if text else None
+    return "" if protocol is None else f"must be {protocol}, not {text}"
 
 
 def canonical_version(text: str) -> str:

@@ -26,8 +26,8 @@ def without_secrets(config: Mapping[str, str], path: str, instead: str, problems
     """
     kept = {}
     for name, text in config.items():
-        known = find_key(name)
-        if known is not None and known.is_sensitive:
+        config_key = find_key(name)
+        if config_key is not None and config_key.is_sensitive:
             message = (
                 "is a secret, and this field is stored in a ConfigMap; it will be taken from a Secret that "
                 f"{instead} names, a field that this release does not have"

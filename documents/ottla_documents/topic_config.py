@@ -26,11 +26,11 @@ def canonical_text(key: str, text: str) -> str:
     >>> canonical_text("retention.ms", "soon"), canonical_text("retention.ms", "007")
     ('soon', '7')
     """
-    known = TOPIC_KEYS.get(key)
-    if known is None:
+    config_key = TOPIC_KEYS.get(key)
+    if config_key is None:
         return text
     try:
-        return format_value(_parse(known, text)) or ""
+        return format_value(_parse(config_key, text)) or ""
     except ConfigError:
         return text
 
@@ -45,24 +45,24 @@ def is_same_value(key: str, one: str, other: str) -> bool:
 
 
 def _comparable(key: str, text: str) -> Any:
-    known = TOPIC_KEYS.get(key)
-    if known is None:
+    config_key = TOPIC_KEYS.get(key)
+    if config_key is None:
         return text
     try:
-        value = _parse(known, text)
+        value = _parse(config_key, text)
     except ConfigError:
         return text
     return frozenset(value) if isinstance(value, tuple) else value
 
 
-def _parse(known: ConfigKey, text: str) -> Any:
+def _parse(config_key: ConfigKey, text: str) -> Any:
     try:
-        return known.parse(text)
+        return config_key.parse(text)
     except ConfigError:
-        whole = _whole(text) if known.type in _WHOLE else None
+        whole = _whole(text) if config_key.type in _WHOLE else None
         if whole is None:
             raise
-        return known.parse(whole)
+        return config_key.parse(whole)
 
 
 def _whole(text: str) -> str | None:

@@ -232,8 +232,8 @@ def _with_version(run: ClusterPass) -> Snapshot:
     return run.snapshot.with_version(run.version.protocol)
 
 
-def _condition_of(found: VersionDecision | RaiseDecision) -> tuple[Condition, ...]:
-    return () if found.condition is None else (found.condition,)
+def _condition_of(decision: VersionDecision | RaiseDecision) -> tuple[Condition, ...]:
+    return () if decision.condition is None else (decision.condition,)
 
 
 def _config(run: ClusterPass) -> ConfigDecision:
@@ -306,9 +306,9 @@ def _recorded_rebalance(run: ClusterPass) -> RebalanceDecision:
     return RebalanceDecision(from_status(run.snapshot.status("rebalance")))
 
 
-def _moves(found: RebalanceDecision) -> ConcernDecision:
-    actions = () if found.requests is None else (MoveReplicas(found.requests, found.after),)
-    return ConcernDecision(requeue_after_s=found.requeue_after_s, actions=actions)
+def _moves(decision: RebalanceDecision) -> ConcernDecision:
+    actions = () if decision.requests is None else (MoveReplicas(decision.requests, decision.after),)
+    return ConcernDecision(requeue_after_s=decision.requeue_after_s, actions=actions)
 
 
 def _repairs(run: ClusterPass) -> tuple[Obj, ...]:

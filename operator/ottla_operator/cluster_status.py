@@ -118,7 +118,7 @@ def _with_wrong_annotations(snapshot: Snapshot, ready: Condition) -> Condition:
     return replace(ready, message="; ".join([*wrong, *filter(None, [ready.message])])) if wrong else ready
 
 
-def _ready(snapshot: Snapshot, found: list[Condition], contested: Sequence[str]) -> Condition:
+def _ready(snapshot: Snapshot, conditions: list[Condition], contested: Sequence[str]) -> Condition:
     """Ready: a condition that is not True and is needed gives its reason, the first that a person has to mend, else the
     first of all."""
     if snapshot.cluster.paused:
@@ -126,7 +126,7 @@ def _ready(snapshot: Snapshot, found: list[Condition], contested: Sequence[str])
     claimed = {problem for kind in _FIELDS_OF.values() for problem in snapshot.problems_below(*kind)}
     if others := [problem for problem in snapshot.problems if problem not in claimed]:
         return invalid_spec(READY, others)
-    open_ = [one for one in found if one.status != "True" and one.type not in NOT_NEEDED_FOR_READY]
+    open_ = [one for one in conditions if one.status != "True" and one.type not in NOT_NEEDED_FOR_READY]
     for condition in sorted(open_, key=lambda one: one.reason not in MENDED_BY_A_PERSON):
         return condition_false(READY, reason_of_ready(condition.type, condition.reason), condition.message)
     if contested:

@@ -19,20 +19,20 @@ def end_quietly_in_daemon() -> None:
     specification = getattr(main, "__spec__", None)
     if main is None or specification is None or specification.name != "pyspark.daemon":
         return
-    known = getattr(main, "traceback", None)
-    if isinstance(known, ModuleType):
-        main.traceback = _TracebackOfOthers(known)  # type: ignore[attr-defined]
+    traceback = getattr(main, "traceback", None)
+    if isinstance(traceback, ModuleType):
+        main.traceback = _TracebackOfOthers(traceback)  # type: ignore[attr-defined]
 
 
 class _TracebackOfOthers:
     """The module `traceback`, which prints nothing for a socket that the other side has closed."""
 
-    def __init__(self, known: ModuleType) -> None:
-        self._known = known
+    def __init__(self, traceback: ModuleType) -> None:
+        self._traceback = traceback
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._known, name)
+        return getattr(self._traceback, name)
 
     def print_exc(self, *arguments: Any, **named: Any) -> None:
         if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
-            self._known.print_exc(*arguments, **named)
+            self._traceback.print_exc(*arguments, **named)

@@ -83,7 +83,7 @@ def run(
 
     if log_level not in LEVELS:
         _refuse(f"--log-level (OTTLA_LOG_LEVEL): must be one of {', '.join(LEVELS)}, not {log_level!r}")
-    wanted = _overrides(override or [])
+    overrides = _overrides(override or [])
     try:
         text = decode_properties_file(properties.read_bytes())
         if _is_yaml(properties, text):
@@ -91,15 +91,15 @@ def run(
         config = BrokerConfig.from_properties(text, override or [])
         _ = config.zookeeper
     except ConfigError as error:
-        if error.key in wanted:
-            _refuse(f"--override {error.key}={wanted[error.key]}: {error.reason}")
+        if error.key in overrides:
+            _refuse(f"--override {error.key}={overrides[error.key]}: {error.reason}")
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
     last_lines = process_logging.configure(lambda: config.broker_id, LEVELS[log_level])
-    for name in (name for name in config.unknown_keys if name in wanted):
+    for name in (name for name in config.unknown_keys if name in overrides):
         logger.warning("--override %s: an unknown key is ignored%s", name, broker_key_is_meant(name))
-    if of_file := [name for name in config.unknown_keys if name not in wanted]:
+    if of_file := [name for name in config.unknown_keys if name not in overrides]:
         shown = ", ".join(f"{name}{_meant(broker_key_is_meant(name))}" for name in of_file)
         logger.warning("%s: unknown keys are ignored: %s", properties, shown)
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):

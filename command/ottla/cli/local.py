@@ -191,8 +191,8 @@ def status(
     directory = _the_fleet(data)
     found = _ask(directory, {"command": "status"})
     if output == "json":
-        wanted = ("id", "address", "http", "rack", "pid", "log_dirs", "recreation")
-        found["brokers"] = [{name: broker[name] for name in wanted} for broker in found["brokers"]]
+        fields = ("id", "address", "http", "rack", "pid", "log_dirs", "recreation")
+        found["brokers"] = [{name: broker[name] for name in fields} for broker in found["brokers"]]
         sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "brokers")}) + "\n")
         return
     print_fleet(found, directory)
@@ -269,10 +269,11 @@ def _the_cluster(documents: Documents, files: list[Path]) -> KafkaCluster:
     return cluster
 
 
-def _check_name(found: dict[str, Any], cluster: KafkaCluster, directory: Path) -> None:
-    if found["cluster"] != cluster.name:
+def _check_name(status: dict[str, Any], cluster: KafkaCluster, directory: Path) -> None:
+    if status["cluster"] != cluster.name:
         fail(
-            f"the fleet {found['cluster']} is already running in {directory}, not {cluster.name}; choose another --data"
+            f"the fleet {status['cluster']} is already running in {directory}, not {cluster.name}; "
+            "choose another --data"
         )
 
 

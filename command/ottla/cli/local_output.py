@@ -54,32 +54,32 @@ class StartProgress:
             say(line)
 
 
-def print_started(found: Mapping[str, Any], waited_s: float) -> None:
+def print_started(status: Mapping[str, Any], waited_s: float) -> None:
     """The first lines after a start: how long it took, and what is not as one expects."""
-    state = fleet_state(found)
-    megabytes = found["rss_bytes"] / 1e6
-    count = len(found["brokers"])
+    state = fleet_state(status)
+    megabytes = status["rss_bytes"] / 1e6
+    count = len(status["brokers"])
     brokers = "1 broker" if count == 1 else f"{count} brokers"
-    say(f"{found['cluster']}: {brokers} ready in {waited_s:.1f} s, {megabytes:.0f} MB")
+    say(f"{status['cluster']}: {brokers} ready in {waited_s:.1f} s, {megabytes:.0f} MB")
     if state != "ready":
-        say(f"{found['cluster']}: {state}", style="red")
-    for line in found["passed_over"]:
+        say(f"{status['cluster']}: {state}", style="red")
+    for line in status["passed_over"]:
         say(line)
 
 
-def print_applied(found: Mapping[str, Any], restart_command: str) -> None:
+def print_applied(answer: Mapping[str, Any], restart_command: str) -> None:
     """What other documents have changed in a running fleet."""
-    say(f"{found['cluster']}: already running, the documents are applied; {fleet_state(found)}")
-    for one in found["config"]:
+    say(f"{answer['cluster']}: already running, the documents are applied; {fleet_state(answer)}")
+    for one in answer["config"]:
         if one["error"]:
             say(f"config     {one['name']}: {one['error']}; a restart takes it from the document", style="red")
         else:
             say(f"config     {one['name']}: {one['done']}")
-    for line in found["restart"]:
+    for line in answer["restart"]:
         say(f"restart    {line}")
-    for name in found["undeclared"]:
+    for name in answer["undeclared"]:
         say(f"topic      {name}: not declared any more; it stays, with its records")
-    if found["restart"]:
+    if answer["restart"]:
         say(f"what says restart waits for one: {restart_command}")
 
 
@@ -109,13 +109,13 @@ def failed_topics(topics: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(failed)} of {len(topics)} topics {what}: {', '.join(topic['name'] for topic in failed)}"
 
 
-def print_fleet(found: Mapping[str, Any], directory: Path) -> None:
+def print_fleet(status: Mapping[str, Any], directory: Path) -> None:
     """One fleet and its brokers."""
-    say(f"{found['cluster']}: {fleet_state(found)}")
-    say(f"bootstrap  {found['bootstrap']}")
+    say(f"{status['cluster']}: {fleet_state(status)}")
+    say(f"bootstrap  {status['bootstrap']}")
     say(f"data       {directory}")
     table = _table("broker", "address", "http", "rack", "pid", "disks")
-    for broker in found["brokers"]:
+    for broker in status["brokers"]:
         pid = str(broker["pid"]) if broker["pid"] else "[red]down[/red]"
         disks = disks_of(broker)
         table.add_row(str(broker["id"]), broker["address"], broker["http"], broker["rack"], pid, disks)

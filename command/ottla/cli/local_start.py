@@ -79,18 +79,18 @@ def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str,
                     reason = message_of(lines[-1]) if lines else "no reason in the log"
                     fail(f"the fleet did not start: {reason} (see {log})")
                 try:
-                    found = ask(directory, {"command": "status"})
+                    status = ask(directory, {"command": "status"})
                 except NotRunning:
                     progress.waits_for("its process")
                     time.sleep(_POLL_S)
                     continue
-                if found["failure"]:
+                if status["failure"]:
                     _end(process)
-                    see = "" if "(see " in found["failure"] else f" (see {log})"
-                    fail(f"the fleet did not start: {found['failure']}{see}")
-                if found["ready"] and found["topics_applied"]:
-                    return found
-                progress.waits_for(starting_brokers(found))
+                    see = "" if "(see " in status["failure"] else f" (see {log})"
+                    fail(f"the fleet did not start: {status['failure']}{see}")
+                if status["ready"] and status["topics_applied"]:
+                    return status
+                progress.waits_for(starting_brokers(status))
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
         _end(process)

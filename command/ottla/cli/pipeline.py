@@ -229,11 +229,11 @@ def reset(
         return
     try:
         with folder.locked():
-            wanted = folder.to_delete()
-            if not wanted:
+            paths = folder.to_delete()
+            if not paths:
                 _say(f"{pipeline.name}: there is nothing to delete in {folder.path}")
                 return
-            _say("\n".join([f"{pipeline.name}: this is deleted:", *(f"  {path}" for path in wanted)]))
+            _say("\n".join([f"{pipeline.name}: this is deleted:", *(f"  {path}" for path in paths)]))
             target = pipeline.sink.target
             if isinstance(target, TopicSink):
                 written = f"topic {target.topic}"
@@ -333,12 +333,12 @@ def _load(files: list[Path]) -> tuple[KafkaPipeline, ...]:
 def _one(files: list[Path], name: str) -> KafkaPipeline:
     pipelines = _load(files)
     names = ", ".join(pipeline.name for pipeline in pipelines)
-    wanted = [pipeline for pipeline in pipelines if not name or pipeline.name == name]
-    if not wanted:
+    matching = [pipeline for pipeline in pipelines if not name or pipeline.name == name]
+    if not matching:
         fail(f"--name {name}: there are {names}")
-    if len(wanted) > 1:
+    if len(matching) > 1:
         fail(f"which pipeline? choose with --name: {names}")
-    return wanted[0]
+    return matching[0]
 
 
 def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
@@ -419,12 +419,12 @@ def _open_spark(
         raise kind(f"Spark does not start with {given}: {error}") from None
 
 
-def _print_status(found: dict[str, Any]) -> None:
-    _say(f"{found['pipeline']}: {found['phase']}")
+def _print_status(status: dict[str, Any]) -> None:
+    _say(f"{status['pipeline']}: {status['phase']}")
     for name in ("pid", "startTime", "updateTime", "nextRunTime", "restarts", "reason", "lastError"):
-        if found.get(name):
-            _say(f"  {name}: {found[name]}")
-    for query, one in found.get("queries", {}).items():
+        if status.get(name):
+            _say(f"  {name}: {status[name]}")
+    for query, one in status.get("queries", {}).items():
         _say(f"  query {query}: batch {one['lastBatchId']} at {one['lastBatchTime']}, {one['numInputRows']} rows")
         _say(f"    in {one['inputRowsPerSecond']:.1f} rows/s, processed {one['processedRowsPerSecond']:.1f} rows/s")
         if one["watermark"]:

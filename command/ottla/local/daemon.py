@@ -223,10 +223,10 @@ class Daemon:
         refused: set[tuple[str, str]] = set()
         for place in self.layout.places():
             pool = self.layout.pool_name(place.id)
-            wanted = of_pool.get(pool)
-            if not wanted or not self._runner.is_running(place.id):
+            values = of_pool.get(pool)
+            if not values or not self._runner.is_running(place.id):
                 continue
-            for key, text in wanted.items():  # one at a time: what one broker refuses keeps no other key back
+            for key, text in values.items():  # one at a time: what one broker refuses keeps no other key back
                 if error := await set_values(network, clock, place, {key: text}):
                     errors.setdefault(key, {}).setdefault(error, []).append(place.id)
                     refused.add((pool, key))

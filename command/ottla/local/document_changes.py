@@ -99,8 +99,8 @@ def _names(racks: Iterable[str]) -> str:
 def _is_same(key: str, before: str | None, after: str | None) -> bool:
     if before is None or after is None:
         return before == after
-    known = find_key(key)
-    return known is not None and bool(known.parse(before) == known.parse(after))
+    config_key = find_key(key)
+    return config_key is not None and bool(config_key.parse(before) == config_key.parse(after))
 
 
 def changes_by_pool(changes: Iterable[ConfigChange]) -> Mapping[str, dict[str, str]]:

@@ -10,7 +10,7 @@ _RECREATION = (("waiting", "replicas wait"), ("catching_up", "replicas catching 
 NOT_KNOWN = "–"
 
 
-def fleet_state(found: Mapping[str, Any]) -> str:
+def fleet_state(status: Mapping[str, Any]) -> str:
     """What a fleet can do: "ready", or what it lacks.
 
     >>> disk, full = {"path": "/d0", "state": "online"}, {"path": "/d0", "state": "full"}
@@ -20,25 +20,25 @@ def fleet_state(found: Mapping[str, Any]) -> str:
     >>> fleet_state({"ready": True, "start_s": 1, "brokers": [{**broker, "log_dirs": [full]}]})
     'ready, but every disk is full: producers are refused'
     """
-    if found["start_s"] is None:
+    if status["start_s"] is None:
         return "starts"
-    down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
+    down = [str(broker["id"]) for broker in status["brokers"] if not broker["pid"]]
     silent = [
         str(broker["id"])
-        for broker in found["brokers"]
+        for broker in status["brokers"]
         if broker["pid"] and any(directory["state"] == "unknown" for directory in broker["log_dirs"])
     ]
-    text = "ready" if found["ready"] else "not ready"
+    text = "ready" if status["ready"] else "not ready"
     text += f", broker {', '.join(down)} is down" if down else ""
     text += f", broker {', '.join(silent)} does not answer" if silent else ""
-    disks = _of_disks(found)
+    disks = _of_disks(status)
     joint = "" if not disks else ", but " if text == "ready" and "refused" in disks else "; "
     return text + joint + disks
 
 
-def _of_disks(found: Mapping[str, Any]) -> str:
+def _of_disks(status: Mapping[str, Any]) -> str:
     """What disks that are full or offline mean for the fleet. Those of brokers that are down count for nothing."""
-    states = [directory["state"] for broker in found["brokers"] if broker["pid"] for directory in broker["log_dirs"]]
+    states = [directory["state"] for broker in status["brokers"] if broker["pid"] for directory in broker["log_dirs"]]
     full, offline = states.count("full"), states.count("offline")
     if not full:
         return ""
@@ -64,15 +64,15 @@ def disks_of(broker: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def starting_brokers(found: Mapping[str, Any]) -> str:
+def starting_brokers(status: Mapping[str, Any]) -> str:
     """What a start waits for.
 
     >>> starting_brokers({"start_s": None, "brokers": [{"id": 0, "ready": True}, {"id": 1, "ready": False}]})
     'broker 1 is not ready'
     """
-    if found["start_s"] is not None:
+    if status["start_s"] is not None:
         return "its topics are created"
-    waiting = [str(broker["id"]) for broker in found["brokers"] if not broker["ready"]]
+    waiting = [str(broker["id"]) for broker in status["brokers"] if not broker["ready"]]
     if not waiting:
         return "the coordination store"
     return f"broker {', '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} not ready"

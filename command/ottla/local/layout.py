@@ -99,28 +99,30 @@ class Layout:
     def assign_ports(self) -> None:
         """Assigns ports to the brokers of the document that have none and writes fleet.json."""
         brokers = self.cluster.brokers
-        known = {place.id: place for place in self.state.brokers}
+        places = {place.id: place for place in self.state.brokers}
         members = pools_of(brokers.pools, self._recorded(), has_pools=brokers.has_pools)
         for pool in brokers.pools:
             lacks = missing([pool], {number: one for number, one in members.items() if one is pool})
-            ids = free_ids(pool, brokers.pools, {*known, *members}, lacks.get(pool.name, 0))
+            ids = free_ids(pool, brokers.pools, {*places, *members}, lacks.get(pool.name, 0))
             members |= dict.fromkeys(ids, pool)
-        moved = [place for place in known.values() if self._moves_ports and place.id in members]
-        taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
+        moved = [place for place in places.values() if self._moves_ports and place.id in members]
+        taken = {
+            port for place in places.values() for port in (place.client_port, place.internal_port, place.http_port)
+        }
         taken -= {place.client_port for place in moved}
         for place in sorted(moved, key=lambda place: place.id):
             place.client_port = self._client_port(place.id, taken)
             taken.add(place.client_port)
         self._moves_ports = False
         for broker_id in sorted(members):
-            if broker_id not in known:
+            if broker_id not in places:
                 client = self._client_port(broker_id, taken)
                 taken.add(client)
                 internal, http = free_ports(2, taken)
                 taken.update((internal, http))
-                known[broker_id] = BrokerPlace(broker_id, client, internal, http)
-            known[broker_id].pool = members[broker_id].name
-        self.state.brokers = [known[broker_id] for broker_id in sorted(known)]
+                places[broker_id] = BrokerPlace(broker_id, client, internal, http)
+            places[broker_id].pool = members[broker_id].name
+        self.state.brokers = [places[broker_id] for broker_id in sorted(places)]
         self.save()
 
     def _client_port(self, broker_id: int, taken: set[int]) -> int:

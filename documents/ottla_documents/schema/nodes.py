@@ -172,14 +172,14 @@ class ListNode:
         found: list[Any] = []
         seen: set[Any] = set()
         for index, item in enumerate(value[: self.mark.most or None]):
-            known = len(problems)
+            problems_before = len(problems)
             place = f"{path}[{index}]"
             read = self.item.read(item, place, problems)
-            is_right = read is not WRONG and len(problems) == known
+            is_right = read is not WRONG and len(problems) == problems_before
             if read is not WRONG and not self.mark.is_atomic and (is_right or not self._leaves_out_wrong):
-                if not self._has_wrong_key(place, problems[known:]):
+                if not self._has_wrong_key(place, problems[problems_before:]):
                     self._check_unique(read, place, seen, problems)
-                is_right = len(problems) == known
+                is_right = len(problems) == problems_before
             if is_right or not self._leaves_out_wrong:
                 if read is not WRONG:
                     found.append(read)
@@ -340,10 +340,10 @@ def _read_field(field: FieldShape, written: object, path: str, problems: Problem
         if field.default is MISSING:
             problems.append(Problem(path, "is required"))
         return WRONG
-    known = len(problems)
+    problems_before = len(problems)
     read = field.node.read(written, path, problems)
     is_one = field.only_right and not isinstance(field.node, ListNode)  # a list leaves out its own items
-    return WRONG if is_one and len(problems) > known else read
+    return WRONG if is_one and len(problems) > problems_before else read
 
 
 def _unwrapped(hint: Any) -> tuple[list[Any], Any]:

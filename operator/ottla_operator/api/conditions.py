@@ -56,12 +56,12 @@ def merged(previous: object, conditions: Iterable[Condition], generation: int, n
     >>> merged(first, [Condition("Ready", "True", "AsDeclared")], 2, "2026-01-01T01:00:00Z")[0]["lastTransitionTime"]
     '2026-01-01T01:00:00Z'
     """
-    known: dict[Any, Mapping[str, Any]] = {}
+    previous_by_type: dict[Any, Mapping[str, Any]] = {}
     if isinstance(previous, list):
-        known = {item.get("type"): item for item in previous if isinstance(item, Mapping)}
+        previous_by_type = {item.get("type"): item for item in previous if isinstance(item, Mapping)}
     result: list[Obj] = []
     for condition in sorted(conditions, key=lambda condition: condition.type):
-        before = known.get(condition.type, {})
+        before = previous_by_type.get(condition.type, {})
         same = (before.get("status"), before.get("reason")) == (condition.status, condition.reason)
         result.append(
             {

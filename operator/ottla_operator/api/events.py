@@ -64,15 +64,19 @@ def _is_certain(reason: str) -> bool:
 
 def _changed(before: Obj, after: Obj) -> Iterator[tuple[Obj, str]]:
     """Each condition whose status or reason changed, with the kind of its Event."""
-    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
+    before_by_type = {
+        item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []
+    }
     for item in after.get("conditions") or []:
         if item["type"] in ABNORMAL:
             continue
         state = (item["status"], item["reason"])
-        if known.get(item["type"]) == state or (item["type"] not in known and item["status"] == "True"):
+        if before_by_type.get(item["type"]) == state or (
+            item["type"] not in before_by_type and item["status"] == "True"
+        ):
             continue
         is_true = item["status"] == "True"
-        was_true = known.get(item["type"], ("", ""))[0] == "True"
+        was_true = before_by_type.get(item["type"], ("", ""))[0] == "True"
         yield item, NORMAL if is_true or is_progress(item["reason"], was_true=was_true) else WARNING
 
 

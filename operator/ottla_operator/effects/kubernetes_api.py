@@ -257,8 +257,8 @@ def _place(obj: Obj) -> tuple[ResourceKind, str | None]:
     return KINDS[obj["kind"]], dig(obj, "metadata", "namespace")
 
 
-def _error(status: int, text: bytes, found: Mapping[str, Any] | None = None) -> ApiError:
-    answer = _json(text) if found is None else found
+def _error(status: int, text: bytes, body: Mapping[str, Any] | None = None) -> ApiError:
+    answer = _json(text) if body is None else body
     return ApiError(status, str(answer.get("reason", "Error")), str(answer.get("message", text[:200])))
 
 

@@ -170,8 +170,8 @@ def build_claim(
     generation = generation_of(live) if live is not None else generation
     annotations: dict[str, str] = {}
     for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.CORDONED, names.REMOVING, names.STRAYS):
-        if live is not None and (known := annotation(live, key)):
-            annotations[key] = known
+        if live is not None and (value := annotation(live, key)):
+            annotations[key] = value
     report = snapshot.reports.get(number)
     if (
         live is not None

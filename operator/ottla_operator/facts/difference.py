@@ -111,10 +111,10 @@ def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
 
 
 def _contested(contested: Contested, live: Obj, desired: Obj) -> tuple[str, ...]:
-    known = contested.get((desired["kind"], name_of(desired)))
-    if known is None or known.uid != uid_of(live) or known.stamp != stamp(desired):
+    fields = contested.get((desired["kind"], name_of(desired)))
+    if fields is None or fields.uid != uid_of(live) or fields.stamp != stamp(desired):
         return ()
-    return known.paths
+    return fields.paths
 
 
 def _is_without_template(desired: Obj) -> bool:

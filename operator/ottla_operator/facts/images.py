@@ -40,11 +40,11 @@ def images_status(snapshot: Snapshot) -> Obj:
     for role in ROLES:
         if role == names.ZOOKEEPER and snapshot.cluster.zookeeper.connect:
             continue
-        wanted, own = str(getattr(snapshot.images, role)), str(getattr(snapshot.offered_images, role))
-        recorded = wanted if wanted in _ready_with(snapshot, role) else _recorded(snapshot, role)
+        image, own = str(getattr(snapshot.images, role)), str(getattr(snapshot.offered_images, role))
+        recorded = image if image in _ready_with(snapshot, role) else _recorded(snapshot, role)
         if recorded:
             found[role] = recorded
-        if wanted != own and not declared[role] and not follows:
+        if image != own and not declared[role] and not follows:
             found[f"{role}Available"] = own
     return found
 

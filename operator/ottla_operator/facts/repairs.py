@@ -50,9 +50,9 @@ def decide_repairs(
         replicas = dig(live, "spec", "replicas")
         if replicas != 0 or (number.isdecimal() and (component, int(number)) in running):
             replicas = 1
-        wanted = beside_template(live, snapshot.resource, replicas)
-        if not is_as_declared(snapshot, live, wanted):
-            found.append(wanted)
+        repaired = beside_template(live, snapshot.resource, replicas)
+        if not is_as_declared(snapshot, live, repaired):
+            found.append(repaired)
     return tuple(found)
 
 
@@ -78,8 +78,8 @@ def adopted_config_maps(snapshot: Snapshot, written: Collection[str]) -> Iterato
             yield owned(kept, snapshot.resource)
 
 
-def foreign_members(snapshot: Snapshot, wanted: Collection[str]) -> Iterator[Obj]:
+def foreign_members(snapshot: Snapshot, member_names: Collection[str]) -> Iterator[Obj]:
     """The StatefulSets with the names of members that somebody else owns."""
     for live in snapshot.all(STATEFUL_SET):
-        if name_of(live) in wanted and not is_ours(live, snapshot.resource):
+        if name_of(live) in member_names and not is_ours(live, snapshot.resource):
             yield live

@@ -202,10 +202,10 @@ def _replaced(place: str, ours: Obj, item: Obj, instead: Mapping[str, str]) -> I
                 yield Problem(f"{place}.{field}[{index}]", f"{'/'.join(map(str, key))} is set by the operator")
     mounts = [posixpath.normpath(mount["mountPath"]) for mount in ours["volumeMounts"]]
     for index, mount in enumerate(item.get("volumeMounts") or []):
-        wanted = posixpath.normpath(mount["mountPath"])
+        mount_path = posixpath.normpath(mount["mountPath"])
         for own_path in mounts:
-            is_below = wanted.startswith(f"{own_path}/") and own_path not in OPEN_PATHS
-            if wanted == own_path or is_below:
+            is_below = mount_path.startswith(f"{own_path}/") and own_path not in OPEN_PATHS
+            if mount_path == own_path or is_below:
                 yield Problem(f"{place}.volumeMounts[{index}].mountPath", f"{own_path} is a mount of ours")
 
 

@@ -105,12 +105,12 @@ class Assignment:
                 continue
             if other == target:
                 return False
-            known = self.brokers.get(other)
-            if known is None:
+            other_broker = self.brokers.get(other)
+            if other_broker is None:
                 continue
-            if broker.node and known.node == broker.node:
+            if broker.node and other_broker.node == broker.node:
                 return False
-            in_rack += known.rack == broker.rack
+            in_rack += other_broker.rack == broker.rack
         return in_rack <= self.rack_limit(len(self.replicas[p])) and self.has_room(p, target)
 
     def has_room(self, p: int, target: int) -> bool:

@@ -85,14 +85,16 @@ def _wanted_bytes(assignment: Assignment, source: int, target: int) -> int:
     return int(gap / (1 / source_share + 1 / target_share))
 
 
-def _choose(assignment: Assignment, source: int, target: int, wanted: int, stuck: set[tuple[int, int]]) -> int | None:
-    """The replica of `source` to move to `target`: about `wanted` bytes, of a topic with many there and few here."""
+def _choose(
+    assignment: Assignment, source: int, target: int, target_bytes: int, stuck: set[tuple[int, int]]
+) -> int | None:
+    """The replica of `source` to move to `target`: of about `target_bytes`, of a topic with many there and few here."""
     found: list[tuple[int, int, int]] = []
-    for size, _, p in _nearest(assignment, source, wanted):
+    for size, _, p in _nearest(assignment, source, target_bytes):
         if assignment.allows(p, target, (source,)):
             topic = assignment.partitions[p].topic
             spread = assignment.of_topic.get((target, topic), 0) - assignment.of_topic[source, topic]
-            found.append((_far(size, wanted), spread, p))
+            found.append((_far(size, target_bytes), spread, p))
             if len(found) == LOOKED_AT:
                 break
     if not found:
@@ -101,18 +103,18 @@ def _choose(assignment: Assignment, source: int, target: int, wanted: int, stuck
     return min(found)[2]
 
 
-def _far(size: int, wanted: int) -> int:
+def _far(size: int, target_bytes: int) -> int:
     """How far a size is from the wanted one, in powers of two, so that similar sizes count as one."""
-    return abs(size - wanted).bit_length()
+    return abs(size - target_bytes).bit_length()
 
 
-def _nearest(assignment: Assignment, broker: int, wanted: int) -> Iterator[tuple[int, int, int]]:
+def _nearest(assignment: Assignment, broker: int, target_bytes: int) -> Iterator[tuple[int, int, int]]:
     """What a broker holds, from the wanted size outwards."""
     held = list(assignment.held(broker))
-    above = bisect_left(held, (wanted, 0, 0))
+    above = bisect_left(held, (target_bytes, 0, 0))
     below = above - 1
     while above < len(held) or below >= 0:
-        if below < 0 or (above < len(held) and held[above][0] - wanted <= wanted - held[below][0]):
+        if below < 0 or (above < len(held) and held[above][0] - target_bytes <= target_bytes - held[below][0]):
             yield held[above]
             above += 1
         else:
@@ -140,33 +142,33 @@ def _byte_step(assignment: Assignment, limits: dict[int, tuple[int, int]]) -> li
     for source in from_most:
         for target in reversed(from_most):
             is_out = excess[source] > slack or excess[target] < -slack
-            wanted = _wanted_bytes(assignment, source, target)
-            if is_out and wanted > 0:
-                found = _move_for_bytes(assignment, limits, source, target, wanted)
-                found = found or _exchange(assignment, source, target, wanted)
+            target_bytes = _wanted_bytes(assignment, source, target)
+            if is_out and target_bytes > 0:
+                found = _move_for_bytes(assignment, limits, source, target, target_bytes)
+                found = found or _exchange(assignment, source, target, target_bytes)
                 if found:
                     return found
     return None
 
 
 def _move_for_bytes(
-    assignment: Assignment, limits: dict[int, tuple[int, int]], source: int, target: int, wanted: int
+    assignment: Assignment, limits: dict[int, tuple[int, int]], source: int, target: int, target_bytes: int
 ) -> list[tuple[int, int, int]] | None:
     if _change(assignment.counts, limits, source, target) > 0:
         return None
-    for size, _, p in _nearest(assignment, source, wanted):
-        if 0 < size <= wanted + wanted // 2 and assignment.allows(p, target, (source,)):
+    for size, _, p in _nearest(assignment, source, target_bytes):
+        if 0 < size <= target_bytes + target_bytes // 2 and assignment.allows(p, target, (source,)):
             return [(p, source, target)]
     return None
 
 
-def _exchange(assignment: Assignment, source: int, target: int, wanted: int) -> list[tuple[int, int, int]] | None:
+def _exchange(assignment: Assignment, source: int, target: int, target_bytes: int) -> list[tuple[int, int, int]] | None:
     """A large replica of `source` for a small one of `target`; the counts stay as they are."""
     smallest = list(assignment.held(target)[:LOOKED_AT])
     if not smallest:
         return None
     least = smallest[0][0]
-    for size, _, p in islice(_nearest(assignment, source, wanted + least), EXCHANGES_TRIED):
+    for size, _, p in islice(_nearest(assignment, source, target_bytes + least), EXCHANGES_TRIED):
         if not assignment.allows(p, target, (source,)):
             continue
         for other_size, _, other in smallest:
@@ -174,7 +176,7 @@ def _exchange(assignment: Assignment, source: int, target: int, wanted: int) -> 
             if (
                 other != p
                 and closes > 0
-                and wanted // 8 <= closes <= wanted + wanted // 2
+                and target_bytes // 8 <= closes <= target_bytes + target_bytes // 2
                 and assignment.allows(other, source, (target,))
             ):
                 return [(p, source, target), (other, target, source)]

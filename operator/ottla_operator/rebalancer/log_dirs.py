@@ -26,14 +26,14 @@ class _Dirs:
     """The directories of one broker that may get replicas: bytes in them and bytes of room."""
 
     def __init__(self, broker: FleetBroker, policy: Policy) -> None:
-        found = open_dirs(broker)
-        self.paths = sorted(log_dir.path for log_dir in found)
+        directories = open_dirs(broker)
+        self.paths = sorted(log_dir.path for log_dir in directories)
         self.used = dict.fromkeys(self.paths, 0)
-        self.room = {log_dir.path: room_of(log_dir, policy) for log_dir in found}
-        totals = {log_dir.path: log_dir.total_bytes for log_dir in found}
-        known = all(total > 0 and total != UNKNOWN for total in totals.values())
+        self.room = {log_dir.path: room_of(log_dir, policy) for log_dir in directories}
+        totals = {log_dir.path: log_dir.total_bytes for log_dir in directories}
+        has_totals = all(total > 0 and total != UNKNOWN for total in totals.values())
         average = sum(totals.values()) / len(totals) if totals else 0
-        self.share = {path: total / average if known else 1.0 for path, total in totals.items()}
+        self.share = {path: total / average if has_totals else 1.0 for path, total in totals.items()}
 
     def best(self, size: int, *, other_than: str = "") -> str | None:
         """The directory that is least full with `size` bytes more; None when none has room."""
@@ -127,7 +127,7 @@ def _even_out(
         emptiest = min(dirs.paths, key=lambda path: (excess[path], path))
         if excess[fullest] <= slack and excess[emptiest] >= -slack:
             return
-        wanted = int(
+        target_bytes = int(
             (dirs.used[fullest] / dirs.share[fullest] - dirs.used[emptiest] / dirs.share[emptiest])
             / (1 / dirs.share[fullest] + 1 / dirs.share[emptiest])
         )
@@ -136,12 +136,12 @@ def _even_out(
             p
             for p, path in after.items()
             if path == fullest
-            and 0 < assignment.sizes[p] <= wanted + wanted // 2
+            and 0 < assignment.sizes[p] <= target_bytes + target_bytes // 2
             and (room is None or room >= assignment.sizes[p])
         ]
         if not fitting:
             return
-        p = min(fitting, key=lambda p: (abs(assignment.sizes[p] - wanted), p))
+        p = min(fitting, key=lambda p: (abs(assignment.sizes[p] - target_bytes), p))
         dirs.take(fullest, assignment.sizes[p])
         dirs.put(emptiest, assignment.sizes[p])
         after[p] = emptiest

@@ -68,13 +68,13 @@ def _keep_most(assignment: Assignment, p: int, factor: int) -> bool:
     """
     before = list(assignment.replicas[p])
     surplus = len(before) - factor
-    wanted = _stay_first(assignment, p)
+    ordered = _stay_first(assignment, p)
     if surplus > 0:
-        wanted = _least_needed(assignment, p, before, len(before))[::-1]
+        ordered = _least_needed(assignment, p, before, len(before))[::-1]
     candidates = [broker for broker in by_load(assignment, p, assignment.active) if assignment.has_room(p, broker)]
     tries = Tries(MOST_TRIES)
     for size in range(min(len(before), factor), -1, -1):
-        for kept in combinations(wanted, size):
+        for kept in combinations(ordered, size):
             if _misplaced(assignment, p, factor, kept):
                 continue
             leaving = [broker for broker in before if broker not in kept]
@@ -108,14 +108,14 @@ def _misplaced(assignment: Assignment, p: int, factor: int, order: Sequence[int]
     kept: list[int] = []
     misplaced: list[int] = []
     for broker in order:
-        known = assignment.brokers.get(broker)
-        if known is None:
+        described = assignment.brokers.get(broker)
+        if described is None:
             continue
         others = [assignment.brokers[other] for other in kept]
         if (
             _has_to_leave(assignment, p, broker)
-            or (known.node and any(other.node == known.node for other in others))
-            or sum(other.rack == known.rack for other in others) >= limit
+            or (described.node and any(other.node == described.node for other in others))
+            or sum(other.rack == described.rack for other in others) >= limit
         ):
             misplaced.append(broker)
         else:
@@ -136,10 +136,10 @@ def _search(
         broker = assignment.brokers[target]
         in_rack = 1
         for other in (*kept, *chosen):
-            known = assignment.brokers.get(other)
-            if other == target or (known is not None and broker.node and known.node == broker.node):
+            other_broker = assignment.brokers.get(other)
+            if other == target or (other_broker is not None and broker.node and other_broker.node == broker.node):
                 return False
-            in_rack += known is not None and known.rack == broker.rack
+            in_rack += other_broker is not None and other_broker.rack == broker.rack
         return in_rack <= limit
 
     def extend(chosen: list[int], start: int) -> list[int] | None:

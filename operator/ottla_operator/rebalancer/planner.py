@@ -48,6 +48,6 @@ def plan(fleet: FleetPlacement, policy: Policy) -> Plan:
                 )
             )
     found.sort(key=lambda one: (not draining & set(one.removed), not one.added, one.id))
-    known = {(refusal.topic, refusal.index) for refusal in refusals}
-    refusals += [refusal for refusal in dirs.refusals if (refusal.topic, refusal.index) not in known]
+    refused = {(refusal.topic, refusal.index) for refusal in refusals}
+    refusals += [refusal for refusal in dirs.refusals if (refusal.topic, refusal.index) not in refused]
     return Plan(tuple(found), dirs.moves, tuple(refusals))

@@ -188,10 +188,10 @@ class ClusterObserver:
             if needs_all_volumes(snapshot):
                 found = {name_of(volume): volume for volume in await self._api.list(VOLUME, None, "")}
                 snapshot = replace(snapshot, volumes=found)
-            if wanted := [*volumes_to_read(snapshot), *volumes_on_cordoned_nodes(snapshot)]:
-                read = [await self._api.get(VOLUME, "", name) for name in wanted if name not in snapshot.volumes]
-                known = {name_of(volume): volume for volume in read if volume is not None}
-                snapshot = replace(snapshot, volumes={**snapshot.volumes, **known})
+            if volume_names := [*volumes_to_read(snapshot), *volumes_on_cordoned_nodes(snapshot)]:
+                read = [await self._api.get(VOLUME, "", name) for name in volume_names if name not in snapshot.volumes]
+                volumes = {name_of(volume): volume for volume in read if volume is not None}
+                snapshot = replace(snapshot, volumes={**snapshot.volumes, **volumes})
                 if any(why_out_of_reach(snapshot, claim) for claim in snapshot.all(CLAIM)):
                     snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         except ApiError as error:
@@ -222,8 +222,8 @@ class ClusterObserver:
         except KafkaUnavailable as error:
             self._log.info("no broker reports its configuration: %s", error)
             return self._broker_values
-        known = self._broker_values or {}
-        self._broker_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+        previous = self._broker_values or {}
+        self._broker_values = {number: values for number, values in {**previous, **answered}.items() if number in ids}
         return self._broker_values
 
     def _stays(self, snapshot: Snapshot, broker_id: int) -> bool:
@@ -234,16 +234,16 @@ class ClusterObserver:
         """Read at the start, when a new class is named, and every ten minutes; more often while the ensemble is not
         ready: one that is missing may be why."""
         disks = [disk for pool in cluster.brokers.pools for disk in pool.disks]
-        wanted = {disk.storage_class_name for disk in disks if disk.storage_class_name}
+        class_names = {disk.storage_class_name for disk in disks if disk.storage_class_name}
         for claim in self._cache.of_cluster(self._key).get(CLAIM.kind, {}).values():
             if name := dig(claim, "spec", "storageClassName"):
-                wanted.add(str(name))  # only claims name the default class
-        now, known = self._monotonic(), self._classes
+                class_names.add(str(name))  # only claims name the default class
+        now, cached = self._monotonic(), self._classes
         most_s = RESYNC_S if has_condition(resource, ZOOKEEPER_READY) else REQUEUE_AFTER_S
-        if known is not None and wanted <= known.by_name.keys() and now - known.read_at < most_s:
-            return known.by_name
+        if cached is not None and class_names <= cached.by_name.keys() and now - cached.read_at < most_s:
+            return cached.by_name
         classes: dict[str, Obj] = {}
-        for name in sorted(wanted):
+        for name in sorted(class_names):
             try:
                 classes[name] = await self._api.get(STORAGE_CLASS, "", name) or {}
             except ApiError as error:

@@ -127,22 +127,24 @@ class ClusterTask:
             if not await may_adopt(self._api, resource, _of(snapshot)):
                 return REQUEUE_AFTER_S  # its deletion is about to be seen, and nothing is written for it any more
             snapshot, writes = await self._with_dynamic_config(snapshot)
-            wanted = decide_cluster(snapshot, await self.observations(snapshot, writes), self._make_plan)
+            decision = decide_cluster(snapshot, await self.observations(snapshot, writes), self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
             raise
-        for error in wanted.errors:
+        for error in decision.errors:
             self._log.error("a concern failed: %s", error)
-        wanted, failed = await self._write(snapshot, wanted)
-        if wanted.delete is not None and failed is None:
+        decision, failed = await self._write(snapshot, decision)
+        if decision.delete is not None and failed is None:
             try:
                 is_empty, stop_blocker = partial(self._is_empty, snapshot), partial(self._stop_blocker, snapshot)
-                await self._writer.delete(wanted.delete, is_empty, stop_blocker)
+                await self._writer.delete(decision.delete, is_empty, stop_blocker)
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
-                wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
-        status = wanted.status
-        for action in wanted.actions if failed is None else ():
+                decision = _with_failure(
+                    snapshot, decision, f"{decision.delete.kind.kind} {decision.delete.name}: {error}"
+                )
+        status = decision.status
+        for action in decision.actions if failed is None else ():
             status = {**status, **await self._carry_out(action)}
         status = {key: value for key, value in status.items() if value is not None}
         await self._write_status(resource, status)
@@ -151,7 +153,7 @@ class ClusterTask:
             raise failed
         if self._turns is not None:
             self._turns.reconciled(self.key)
-        return REQUEUE_AFTER_S if wanted.requeue_after_s is None else min(wanted.requeue_after_s, REQUEUE_AFTER_S)
+        return REQUEUE_AFTER_S if decision.requeue_after_s is None else min(decision.requeue_after_s, REQUEUE_AFTER_S)
 
     @property
     def asked_brokers(self) -> tuple[int, ...]:
@@ -196,18 +198,18 @@ class ClusterTask:
         A bug here stops nothing else: `decide_cluster` meets it again and reports it.
         """
         writer, admin = self._dynamic_config, self._kafka.client
-        known = writer.known()
+        writes = writer.known()
         try:
             decision = writer.changes(snapshot)
             if admin is None or not decision.changes:
-                return snapshot, known
+                return snapshot, writes
             undone = await writer.write(admin, decision)
         except KafkaUnavailable as error:
             writer.was_silent(str(error))
-            return snapshot, known
+            return snapshot, writes
         except Exception as error:
             self._log.error("the dynamic configuration is not decided: %s: %s", type(error).__name__, error)
-            return snapshot, known
+            return snapshot, writes
         values = await self._observer.broker_values_now(snapshot)
         return replace(snapshot, broker_values=values), writer.known(undone)
 
@@ -215,12 +217,12 @@ class ClusterTask:
         """Closes the connections; a later reconciliation opens new ones."""
         await self._kafka.close()
 
-    async def _write(self, snapshot: Snapshot, wanted: ClusterDecision) -> tuple[ClusterDecision, ApiError | None]:
+    async def _write(self, snapshot: Snapshot, decision: ClusterDecision) -> tuple[ClusterDecision, ApiError | None]:
         """Writes the objects. Returns the decision with a status that shows what could not be written."""
         failed: ApiError | None = None
         foreign: list[str] = []
         try:
-            if wanted.needs_secret:
+            if decision.needs_secret:
                 created = await self._ensemble.create_secret(snapshot)
                 if created is None:
                     foreign = [f"Secret {names.zookeeper_secret(self.key[1])}"]
@@ -228,16 +230,16 @@ class ClusterTask:
                     self._ensemble_observer.note_secret(snapshot, created)
         except ApiError as error:
             failed = error
-        result = await self._writer.apply(snapshot, wanted.desired, wanted.repairs)
+        result = await self._writer.apply(snapshot, decision.desired, decision.repairs)
         failed = failed or result.error
-        foreign += [f"{obj['kind']} {name_of(obj)}" for obj in (*result.foreign, *wanted.foreign)]
+        foreign += [f"{obj['kind']} {name_of(obj)}" for obj in (*result.foreign, *decision.foreign)]
         if foreign:
             text = ", ".join(dict.fromkeys(foreign))
             condition = condition_false(READY, "NotOwned", f"exist and do not belong to this cluster: {text}")
-            return replace(wanted, status=_with_condition(snapshot, wanted.status, condition)), failed
+            return replace(decision, status=_with_condition(snapshot, decision.status, condition)), failed
         if failed is not None:
-            return _with_failure(snapshot, wanted, str(failed)), failed
-        return wanted, None
+            return _with_failure(snapshot, decision, str(failed)), failed
+        return decision, None
 
     async def _carry_out(self, action: ClusterAction) -> Mapping[str, object]:
         """Returns the fields of status that change with it; None: the field goes."""
@@ -327,9 +329,9 @@ def _of(snapshot: Snapshot) -> Iterator[Obj]:
         yield from objects.values()
 
 
-def _with_failure(snapshot: Snapshot, wanted: ClusterDecision, message: str) -> ClusterDecision:
+def _with_failure(snapshot: Snapshot, decision: ClusterDecision, message: str) -> ClusterDecision:
     condition = condition_false(READY, "WriteFailed", message)
-    return replace(wanted, status=_with_condition(snapshot, wanted.status, condition))
+    return replace(decision, status=_with_condition(snapshot, decision.status, condition))
 
 
 def _with_condition(snapshot: Snapshot, status: Obj, condition: Condition) -> Obj:

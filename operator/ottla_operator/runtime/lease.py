@@ -123,12 +123,12 @@ class LeaseHolder:
             return True
         try:
             live = await self._api.get(LEASE, self._namespace, self._name)
-            wanted = next_lease(
+            lease = next_lease(
                 live, self._namespace, self._holder, self._now(), self._name, unchanged_s=self._unchanged_s(live)
             )
-            if wanted is None:
+            if lease is None:
                 return False
-            self._written = await (self._api.create(wanted) if live is None else self._api.replace(wanted))
+            self._written = await (self._api.create(lease) if live is None else self._api.replace(lease))
         except ApiError:
             return False
         self._held.set()
@@ -137,8 +137,8 @@ class LeaseHolder:
     async def _renew(self, written: Obj) -> bool:
         """Renews the lease as it was written last, without reading it. False when that was refused."""
         try:
-            wanted = next_lease(written, self._namespace, self._holder, self._now(), self._name)
-            self._written = None if wanted is None else await self._api.replace(wanted)
+            lease = next_lease(written, self._namespace, self._holder, self._now(), self._name)
+            self._written = None if lease is None else await self._api.replace(lease)
         except ApiError:
             self._written = None
         return self._written is not None

@@ -92,14 +92,14 @@ class ObjectCache:
         self._unindex(before)
         return True
 
-    def keep_only(self, kind: ResourceKind, known: frozenset[str], found: frozenset[str]) -> list[Obj]:
+    def keep_only(self, kind: ResourceKind, cached_uids: frozenset[str], listed_uids: frozenset[str]) -> list[Obj]:
         """Removes the objects that a list did not have: a broken watch does not report what was deleted meanwhile.
 
         Args:
-            known: the uids in the cache before the list.
-            found: the uids in the list.
+            cached_uids: the uids in the cache before the list.
+            listed_uids: the uids in the list.
         """
-        gone = [obj for obj in self.all(kind) if uid_of(obj) in known and uid_of(obj) not in found]
+        gone = [obj for obj in self.all(kind) if uid_of(obj) in cached_uids and uid_of(obj) not in listed_uids]
         for obj in gone:
             self.remove(obj)
         return gone

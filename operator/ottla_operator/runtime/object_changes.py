@@ -70,14 +70,14 @@ class ObjectChanges:
         Raises:
             ApiError: the write was refused, and the object is as it was.
         """
-        wanted = stamped(obj)
-        before = differences(live, wanted)
+        desired = stamped(obj)
+        before = differences(live, desired)
         try:
-            answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
+            answer = await self._api.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}})
         except ApiError as error:
             if error.status != 422 or not dig(obj, "metadata", "ownerReferences"):
                 raise
-            replaced = await self._replace(wanted, live, error)
+            replaced = await self._replace(desired, live, error)
             if replaced is None:
                 return
             answer = replaced
@@ -120,18 +120,18 @@ class ObjectChanges:
             self._cache.put(answer)
             return
 
-    async def _replace(self, wanted: Obj, live: Obj, refused: ApiError) -> Obj | None:
+    async def _replace(self, desired: Obj, live: Obj, refused: ApiError) -> Obj | None:
         """The object as it was replaced; None when it is gone. Raises `refused` where nothing helps."""
-        kind = KINDS[wanted["kind"]]
+        kind = KINDS[desired["kind"]]
         current = await self._api.get(kind, namespace_of(live), name_of(live))
         if current is None or uid_of(current) != uid_of(live):
             return None
         if kind in _REPLACED:
             metadata = dict(current["metadata"])
             for part in ("labels", "annotations"):
-                metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
+                metadata[part] = {**metadata.get(part, {}), **desired["metadata"].get(part, {})}
             try:
-                answer = await self._api.replace({**current, **wanted, "metadata": metadata})
+                answer = await self._api.replace({**current, **desired, "metadata": metadata})
             except ApiError as error:
                 if error.status != 422:
                     raise
@@ -141,7 +141,7 @@ class ObjectChanges:
                 )
                 return answer
         is_about_fields = _INVALID in refused.message  # a policy of the cluster that says no is not got round
-        if kind not in self._recreated or not is_about_fields or not await self._api.is_valid(wanted):
+        if kind not in self._recreated or not is_about_fields or not await self._api.is_valid(desired):
             raise refused
         self._log.info("deleting %s %s to create it again: %s", kind.kind, name_of(live), refused.message)
         if await self._api.delete(kind, namespace_of(live), name_of(live), uid_of(live)):

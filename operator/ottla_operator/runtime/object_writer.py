@@ -97,7 +97,7 @@ class ObjectWriter:
 
     async def delete(
         self,
-        wanted: Deletion,
+        deletion: Deletion,
         is_empty: Callable[[int], Awaitable[bool]],
         stop_blocker: Callable[[BatchProof], Awaitable[str]],
     ) -> None:
@@ -108,44 +108,44 @@ class ObjectWriter:
             stop_blocker: why Kafka's metadata, read now, does not allow to stop a batch; "" when it does.
         """
         there: list[Obj] = []
-        for name, uid in ((wanted.name, wanted.uid), *wanted.further):
-            found = await self._api.get(wanted.kind, self._key[0], name)
-            if found is not None and uid_of(found) == uid and not is_terminating(found):
-                there.append(found)
-            elif found is not None:
-                self._cache.put(found)
+        for name, uid in ((deletion.name, deletion.uid), *deletion.further):
+            live = await self._api.get(deletion.kind, self._key[0], name)
+            if live is not None and uid_of(live) == uid and not is_terminating(live):
+                there.append(live)
+            elif live is not None:
+                self._cache.put(live)
         if not there:
             return
-        if why := await self._why_pods_differ(wanted):
-            self._log.info("%s %s is not deleted: %s", wanted.kind.kind, wanted.name, why)
+        if why := await self._why_pods_differ(deletion):
+            self._log.info("%s %s is not deleted: %s", deletion.kind.kind, deletion.name, why)
             return
-        if wanted.while_absent is not None:
-            kind, name = wanted.while_absent
+        if deletion.while_absent is not None:
+            kind, name = deletion.while_absent
             if (blocking := await self._api.get(kind, self._key[0], name)) is not None:
                 self._cache.put(blocking)
                 return
-        if wanted.empty_broker is not None and not await is_empty(wanted.empty_broker):
+        if deletion.empty_broker is not None and not await is_empty(deletion.empty_broker):
             return
-        if wanted.proof is not None and (why := await stop_blocker(wanted.proof)):
-            self._log.info("%s %s is not deleted: %s", wanted.kind.kind, wanted.name, why)
+        if deletion.proof is not None and (why := await stop_blocker(deletion.proof)):
+            self._log.info("%s %s is not deleted: %s", deletion.kind.kind, deletion.name, why)
             return
         for obj in there:
-            self._log.info("deleting %s %s: %s", wanted.kind.kind, name_of(obj), wanted.reason)
-            await self._api.delete(wanted.kind, self._key[0], name_of(obj), uid_of(obj))
+            self._log.info("deleting %s %s: %s", deletion.kind.kind, name_of(obj), deletion.reason)
+            await self._api.delete(deletion.kind, self._key[0], name_of(obj), uid_of(obj))
         for obj in there:
-            after = await self._api.get(wanted.kind, self._key[0], name_of(obj))
+            after = await self._api.get(deletion.kind, self._key[0], name_of(obj))
             if after is None or uid_of(after) != uid_of(obj):
                 self._cache.remove(obj, is_final=True)
             else:
                 self._cache.put(after)
 
-    async def _why_pods_differ(self, wanted: Deletion) -> str:
+    async def _why_pods_differ(self, deletion: Deletion) -> str:
         """Which pods are not as a deletion relies on, ready or not ready; "" when none. The cache gets those."""
         differing = []
-        for name in (*wanted.while_ready, *wanted.while_unready):
+        for name in (*deletion.while_ready, *deletion.while_unready):
             pod = await self._api.get(POD, self._key[0], name)
             is_ready = pod is not None and not is_terminating(pod) and has_condition(pod, "Ready")
-            if is_ready != (name in wanted.while_ready):
+            if is_ready != (name in deletion.while_ready):
                 differing.append(f"pod {name} is {'ready by now' if is_ready else 'not ready'}")
                 if pod is not None:
                     self._cache.put(pod)

@@ -101,24 +101,24 @@ class PipelineTask:
         objects = (obj for found in facts.objects.values() for obj in found.values())
         if not await may_adopt(self._api, resource, objects):
             return ASK_S  # its deletion is about to be seen, and nothing is written for it any more
-        wanted = decide_pipeline(facts)
+        decision = decide_pipeline(facts)
         failed: ApiError | None = None
         try:
-            await self._writer.delete(wanted.delete)
-            foreign = await self._writer.apply(resource, wanted.desired)
+            await self._writer.delete(decision.delete)
+            foreign = await self._writer.apply(resource, decision.desired)
             if foreign:
-                wanted = _not_owned(wanted, foreign)
+                decision = _not_owned(decision, foreign)
         except ApiError as error:
             failed = error
-            wanted = _with_reason(wanted, "WriteFailed", str(error))
+            decision = _with_reason(decision, "WriteFailed", str(error))
         before = resource.get("status") or {}
-        status = pipeline_status(resource, wanted.state, wanted.problems, facts.now, last_run(facts))
+        status = pipeline_status(resource, decision.state, decision.problems, facts.now, last_run(facts))
         answer = await self._writer.write_status(resource, status, pipeline_events(resource, before, status, facts.now))
         if answer is not None:
             self._prerequisites.wrote_status(KAFKA_PIPELINE, status, answer)
         if failed is not None:
             raise failed
-        return wanted.requeue_after_s
+        return decision.requeue_after_s
 
     async def _facts(self, resource: Obj) -> PipelineFacts:
         pipeline, problems = parse_pipeline(resource)
@@ -149,13 +149,13 @@ def _config_problems(sink: TopicSink) -> list[Problem]:
     return [Problem(field, message)] if field else []
 
 
-def _not_owned(wanted: PipelineDecision, foreign: list[Obj]) -> PipelineDecision:
+def _not_owned(decision: PipelineDecision, foreign: list[Obj]) -> PipelineDecision:
     text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
-    return _with_reason(wanted, "NotOwned", f"exist and do not belong to this pipeline: {text}")
+    return _with_reason(decision, "NotOwned", f"exist and do not belong to this pipeline: {text}")
 
 
-def _with_reason(wanted: PipelineDecision, reason: str, message: str) -> PipelineDecision:
+def _with_reason(decision: PipelineDecision, reason: str, message: str) -> PipelineDecision:
     """The decision with another reason why the pipeline is not ready; what is known of the driver stays."""
-    state = wanted.state
+    state = decision.state
     name = state.name if state.pod else "Pending"
-    return replace(wanted, state=PipelineState(name, reason, message, state.degraded, state.report, state.pod))
+    return replace(decision, state=PipelineState(name, reason, message, state.degraded, state.report, state.pod))

@@ -69,9 +69,9 @@ class PipelineWriter:
         loses_owner = is_owned_by(live, resource) and not dig(obj, "metadata", "ownerReferences")
         return not loses_owner and needs_no_write(self._contested.known(), live, obj)
 
-    async def delete(self, wanted: Iterable[tuple[Obj, str]]) -> None:
+    async def delete(self, deletions: Iterable[tuple[Obj, str]]) -> None:
         """Deletes objects, each with its reason. Raises ApiError."""
-        for obj, reason in wanted:
+        for obj, reason in deletions:
             self._log.info("deleting %s %s: %s", obj["kind"], name_of(obj), reason)
             await self._api.delete(KINDS[obj["kind"]], namespace_of(obj), name_of(obj), uid_of(obj))
 

@@ -45,7 +45,9 @@ class Shortfall:
 
 
 @dataclass(slots=True)
-class _Known:
+class _LastRead:
+    """What was lacking when it was read last."""
+
     lacking: tuple[str, ...] = ()
     read_at: float = -math.inf
     is_suspect: bool = True
@@ -53,7 +55,9 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _KnownFields(_Known):
+class _LastFields(_LastRead):
+    """The fields that a definition lacked when it was read last."""
+
     lost: tuple[str, ...] = ()
     """What a status lost when it was written."""
     was_read: bool = False
@@ -71,8 +75,8 @@ class Prerequisites:
         self._api = api
         self._monotonic = monotonic
         self._needed = needed
-        self._fields: dict[str, _KnownFields] = {}
-        self._rights: dict[tuple[str, str], _Known] = {}
+        self._fields: dict[str, _LastFields] = {}
+        self._rights: dict[tuple[str, str], _LastRead] = {}
         self.unlisted: frozenset[str] = frozenset()
         """The served namespaces whose objects may not be listed: what is not seen there is not missing."""
         self._writable: dict[tuple[str, str], bool] = {}
@@ -119,14 +123,14 @@ class Prerequisites:
     def wrote_status(self, kind: ResourceKind, status: Obj, answer: Obj) -> None:
         """Looks at the answer to a write of a status: an API server drops what the definition lacks."""
         if lost := tuple(dict.fromkeys(dropped(status, answer.get("status"), "status"))):
-            known = self._fields.setdefault(kind.kind, _KnownFields())
-            known.lost, known.is_suspect = lost, True
+            last = self._fields.setdefault(kind.kind, _LastFields())
+            last.lost, last.is_suspect = lost, True
 
     def was_refused(self, kind: ResourceKind, namespace: str, error: BaseException) -> None:
         """Looks at an error of an act for an object: a right may be gone."""
-        known = self._rights.get((kind.kind, namespace))
-        if known is not None and isinstance(error, ApiError) and error.status == 403:
-            known.is_suspect = True
+        last = self._rights.get((kind.kind, namespace))
+        if last is not None and isinstance(error, ApiError) and error.status == 403:
+            last.is_suspect = True
 
     def note_unlisted(self, namespaces: Collection[str]) -> None:
         """Records the served namespaces that could not be listed."""
@@ -138,37 +142,37 @@ class Prerequisites:
 
     def lacking_now(self) -> list[tuple[str, str, str]]:
         """(kind, namespace, reason) of everything that is lacking; a definition has no namespace."""
-        found = [(kind, "", DEFINITION_OUTDATED) for kind, known in self._fields.items() if known.lacking]
+        found = [(kind, "", DEFINITION_OUTDATED) for kind, last in self._fields.items() if last.lacking]
         found += [("", namespace, RIGHTS_MISSING) for namespace in sorted(self.unlisted)]
-        return found + [(*key, RIGHTS_MISSING) for key, known in self._rights.items() if known.lacking]
+        return found + [(*key, RIGHTS_MISSING) for key, last in self._rights.items() if last.lacking]
 
     async def _lacking_fields(self, kind: ResourceKind, resources: Sequence[Obj]) -> tuple[str, ...]:
-        known = self._fields.setdefault(kind.kind, _KnownFields())
+        last = self._fields.setdefault(kind.kind, _LastFields())
         specs = {uid_of(one): one.get("spec") for one in resources}
-        is_new = any(uid not in known.specs or known.specs[uid] != spec for uid, spec in specs.items())
+        is_new = any(uid not in last.specs or last.specs[uid] != spec for uid, spec in specs.items())
         now = self._monotonic()
-        is_due = now >= known.read_at + (AGAIN_S if known.lacking else READ_EVERY_S)
-        if not known.is_suspect and not (is_new and not known.lacking) and not is_due:
-            return known.lacking
-        definition = await self._read_definition(kind, known)
-        known.was_read = known.was_read or definition is not None
+        is_due = now >= last.read_at + (AGAIN_S if last.lacking else READ_EVERY_S)
+        if not last.is_suspect and not (is_new and not last.lacking) and not is_due:
+            return last.lacking
+        definition = await self._read_definition(kind, last)
+        last.was_read = last.was_read or definition is not None
         if definition is not None:
-            found, known.lost = lacking(self._needed.get(kind.kind, ()), fields_of(definition)), ()
+            found, last.lost = lacking(self._needed.get(kind.kind, ()), fields_of(definition)), ()
         else:
-            found = known.lost if known.is_suspect or now < known.read_at + UNREADABLE_S else ()
-        self._note(known, found, f"the CustomResourceDefinition {_definition(kind)} lacks")
+            found = last.lost if last.is_suspect or now < last.read_at + UNREADABLE_S else ()
+        self._note(last, found, f"the CustomResourceDefinition {_definition(kind)} lacks")
         if not found:
-            known.lost = ()
+            last.lost = ()
             self._writable.clear()
-            if len(known.specs) > MOST_SPECS:
-                known.specs.clear()
-            known.specs |= specs
-        if definition is not None or known.is_suspect or not found:
-            known.read_at = now
-        known.is_suspect = False
+            if len(last.specs) > MOST_SPECS:
+                last.specs.clear()
+            last.specs |= specs
+        if definition is not None or last.is_suspect or not found:
+            last.read_at = now
+        last.is_suspect = False
         return found
 
-    async def _read_definition(self, kind: ResourceKind, known: _KnownFields) -> Obj | None:
+    async def _read_definition(self, kind: ResourceKind, last: _LastFields) -> Obj | None:
         """None when it may not be read: then only a status that lost fields shows that it is older.
 
         Raises:
@@ -177,46 +181,46 @@ class Prerequisites:
         try:
             return await self._api.get(DEFINITION, "", _definition(kind))
         except ApiError as error:
-            if error.status != 403 or known.was_read:
+            if error.status != 403 or last.was_read:
                 raise
             self._log.debug("the CustomResourceDefinition %s may not be read", _definition(kind))
             return None
 
     async def _lacking_rights(self, kind: ResourceKind, namespace: str) -> tuple[str, ...]:
-        known = self._rights.setdefault((kind.kind, namespace), _Known())
+        last = self._rights.setdefault((kind.kind, namespace), _LastRead())
         now = self._monotonic()
-        if not known.is_suspect and not _is_due(known, now):
-            return known.lacking
+        if not last.is_suspect and not _is_due(last, now):
+            return last.lacking
         try:
             lacks = await self._api.lacking_rights(namespace, NEEDED_RIGHTS[kind.kind])
         except ApiError as error:
             if error.status not in (403, 404):
                 raise
             lacks = ()  # an API server that reviews nothing; a refused act says what is missing
-        self._note(known, tuple(map(str, lacks)), f"for a {kind.kind} in {namespace} the operator may not")
-        known.read_at, known.is_suspect = now, False
-        return known.lacking
+        self._note(last, tuple(map(str, lacks)), f"for a {kind.kind} in {namespace} the operator may not")
+        last.read_at, last.is_suspect = now, False
+        return last.lacking
 
-    def _note(self, known: _Known, found: tuple[str, ...], what: str) -> None:
-        if found != known.lacking:
-            if found:
-                self._log.warning("%s %s; nothing is changed there until it is otherwise", what, _shown(found))
+    def _note(self, last: _LastRead, lacking: tuple[str, ...], what: str) -> None:
+        if lacking != last.lacking:
+            if lacking:
+                self._log.warning("%s %s; nothing is changed there until it is otherwise", what, _shown(lacking))
             else:
                 self._log.info("nothing is lacking any more: %s what was needed", what)
-        known.lacking = found
+        last.lacking = lacking
 
 
-def _is_due(known: _Known, now: float) -> bool:
-    return bool(known.lacking) and now >= known.read_at + AGAIN_S
+def _is_due(last: _LastRead, now: float) -> bool:
+    return bool(last.lacking) and now >= last.read_at + AGAIN_S
 
 
 def _definition(kind: ResourceKind) -> str:
     return f"{kind.plural}.{GROUP}"
 
 
-def _shown(found: Sequence[str]) -> str:
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return ", ".join(found[:SHOWN]) + more
+def _shown(lacking: Sequence[str]) -> str:
+    more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
+    return ", ".join(lacking[:SHOWN]) + more
 
 
 def status_with(resource: Obj, ready: Condition, now: str) -> Obj:

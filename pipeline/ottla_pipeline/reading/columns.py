@@ -177,21 +177,21 @@ def _rows(data: Buffer, group: Sequence[BatchRecords], wanted: Wanted, decode: D
     """Arrow batches of one group, whose records are in `data`."""
     is_within = wanted.start <= group[0].header.base_offset and group[-1].header.last_offset < wanted.end
     first, last = (_FIRST_OFFSET, _LAST_OFFSET) if is_within else (wanted.start, wanted.end - 1)
-    found = decode(data, group, Kept(first, last, wanted.with_headers))
-    rows = len(found.offsets)
+    decoded = decode(data, group, Kept(first, last, wanted.with_headers))
+    rows = len(decoded.offsets)
     if not rows:
         return
     arrays: list[pa.Array] = [
-        found.keys,
-        found.values,
+        decoded.keys,
+        decoded.values,
         pa.repeat(wanted.topic, rows),
         pa.repeat(pa.scalar(wanted.partition, pa.int32()), rows),
-        pa.array(found.offsets),
-        pa.Array.from_buffers(pa.timestamp("us", "UTC"), rows, [None, pa.py_buffer(found.timestamps_us)]),
-        pa.array(found.timestamp_types),
+        pa.array(decoded.offsets),
+        pa.Array.from_buffers(pa.timestamp("us", "UTC"), rows, [None, pa.py_buffer(decoded.timestamps_us)]),
+        pa.array(decoded.timestamp_types),
     ]
-    if found.headers is not None:
-        arrays.append(found.headers)
+    if decoded.headers is not None:
+        arrays.append(decoded.headers)
     batch = pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
     for begin in range(0, rows, ROWS):
         yield batch.slice(begin, ROWS)

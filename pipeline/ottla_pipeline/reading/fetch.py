@@ -89,12 +89,12 @@ def _report_recreated(partition: TopicPartition, options: ReadOptions) -> None:
 class _RangeReader:
     """The state of reading one range: the next offset, the connection to the leader, the time of the last progress."""
 
-    def __init__(self, wanted: OffsetRange, options: ReadOptions, cluster: Cluster) -> None:
-        self._partition = wanted.partition
-        self._topic_id = wanted.topic_id
-        self._is_late = wanted.start_at is not None
-        self._end = wanted.end
-        self._next = wanted.start
+    def __init__(self, offset_range: OffsetRange, options: ReadOptions, cluster: Cluster) -> None:
+        self._partition = offset_range.partition
+        self._topic_id = offset_range.topic_id
+        self._is_late = offset_range.start_at is not None
+        self._end = offset_range.end
+        self._next = offset_range.start
         self._options = options
         self._connecting = options.connecting
         self._cluster = cluster
@@ -111,8 +111,8 @@ class _RangeReader:
                     self._ask()
                 is_asked = False
                 assert self._leader is not None
-                found = self._leader.take().responses[0].partitions[0]
-                code = error_of(found.error_code)
+                answer = self._leader.take().responses[0].partitions[0]
+                code = error_of(answer.error_code)
                 if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._skip_what_is_gone(f"{code.name}, {code.message}")
                     continue
@@ -121,21 +121,21 @@ class _RangeReader:
                     continue
                 wanted = self._wanted()
                 try:
-                    chosen = self._chosen(found, wanted)
+                    chosen = self._chosen(answer, wanted)
                 except UnsupportedMessageFormat:
-                    rows, self._next = self._old_rows(found, wanted)
+                    rows, self._next = self._old_rows(answer, wanted)
                     if self._next > wanted.start:
                         self._progress_at = time.monotonic()
                         yield from rows
                     else:
-                        self._fetch_more(found.records)
+                        self._fetch_more(answer.records)
                     continue
                 if chosen.next_offset > self._next:
                     self._next = chosen.next_offset
                     self._progress_at = time.monotonic()
                     is_asked = self._next < self._end and self._ask_ahead()
-                elif len(found.records or b""):
-                    self._fetch_more(found.records)
+                elif len(answer.records or b""):
+                    self._fetch_more(answer.records)
                 elif self._is_overdue():  # at the end of the log a fetch is empty, and no error
                     self._skip_what_is_gone("the leader has no records there")
             except TopicRecreated:
@@ -149,7 +149,7 @@ class _RangeReader:
                 time.sleep(self._connecting.retry_interval_ms / 1000)
                 continue
             try:
-                yield from columns(found.records or b"", chosen, wanted)
+                yield from columns(answer.records or b"", chosen, wanted)
             except RecordsError as error:
                 raise self._unreadable(error) from error
 
@@ -204,20 +204,20 @@ class _RangeReader:
             checks_crcs=self._connecting.check_crcs,
         )
 
-    def _chosen(self, found: Any, wanted: Wanted) -> Any:
+    def _chosen(self, answer: Any, wanted: Wanted) -> Any:
         aborted = [
-            AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions or ()
+            AbortedTransaction(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ()
         ]
         try:
-            return choose(found.records or b"", wanted, aborted)
+            return choose(answer.records or b"", wanted, aborted)
         except UnsupportedMessageFormat:
             raise
         except RecordsError as error:
             raise self._unreadable(error) from error
 
-    def _old_rows(self, found: Any, wanted: Wanted) -> old_formats.OldRows:
+    def _old_rows(self, answer: Any, wanted: Wanted) -> old_formats.OldRows:
         try:
-            return old_formats.rows(found.records, wanted)
+            return old_formats.rows(answer.records, wanted)
         except RecordsError as error:
             raise self._unreadable(error) from error
 

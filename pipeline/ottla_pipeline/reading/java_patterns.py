@@ -286,8 +286,8 @@ class _Translation:
         self.position += 1
         return self.pattern[self.position - 1]
 
-    def _cased(self, found: frozenset[str]) -> frozenset[str]:
-        return _both_cases(found) if self.any_case else found
+    def _cased(self, letters: frozenset[str]) -> frozenset[str]:
+        return _both_cases(letters) if self.any_case else letters
 
 
 def _property(name: str) -> str:
@@ -298,8 +298,8 @@ def _property(name: str) -> str:
     ) + value.lower()
 
 
-def _both_cases(found: frozenset[str] | set[str]) -> frozenset[str]:
-    return frozenset(other for letter in found for other in (letter, letter.swapcase()) if len(other) == 1)
+def _both_cases(letters: frozenset[str] | set[str]) -> frozenset[str]:
+    return frozenset(other for letter in letters for other in (letter, letter.swapcase()) if len(other) == 1)
 
 
 def _written(found: frozenset[str]) -> str:

@@ -90,24 +90,24 @@ def resolved(
     if not partitions:
         return {}
     if isinstance(bound, AtEnd):
-        found = cluster.offsets_at(dict.fromkeys(partitions, bound.which))
-        return {partition: Resolved(found[partition], bound.which) for partition in partitions}
+        offsets = cluster.offsets_at(dict.fromkeys(partitions, bound.which))
+        return {partition: Resolved(offsets[partition], bound.which) for partition in partitions}
     if isinstance(bound, FromGroup):
         raise OptionError(bound.option, "committed is for streams: a batch read has no group")
     if isinstance(bound, AtOffsets):
         named = {partition: bound.offsets[partition] for partition in partitions}
         ends = {partition: offset for partition, offset in named.items() if offset in (EARLIEST, LATEST)}
-        found = cluster.offsets_at(ends) if ends else {}
+        offsets = cluster.offsets_at(ends) if ends else {}
         return {
-            partition: Resolved(found[partition], offset) if partition in ends else Resolved(offset, None)
+            partition: Resolved(offsets[partition], offset) if partition in ends else Resolved(offset, None)
             for partition, offset in named.items()
         }
     times = {
         partition: bound.default if bound.timestamps is None else bound.timestamps[partition]
         for partition in partitions
     }
-    found = dict(cluster.offsets_at(times))
-    unmatched = [partition for partition in partitions if found[partition] < 0]
+    offsets = dict(cluster.offsets_at(times))
+    unmatched = [partition for partition in partitions if offsets[partition] < 0]
     if unmatched and no_match is NoMatch.ERROR:
         partition = unmatched[0]
         raise OptionError(
@@ -116,10 +116,10 @@ def resolved(
             " startingOffsetsByTimestampStrategy=latest would begin at its end",
         )
     if unmatched:
-        found.update(cluster.offsets_at(dict.fromkeys(unmatched, LATEST)))
+        offsets.update(cluster.offsets_at(dict.fromkeys(unmatched, LATEST)))
     again = {*unmatched, *(partition for partition, time in times.items() if time < 0)}
     return {
-        partition: Resolved(found[partition], times[partition] if partition in again else None)
+        partition: Resolved(offsets[partition], times[partition] if partition in again else None)
         for partition in partitions
     }
 

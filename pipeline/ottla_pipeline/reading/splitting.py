@@ -49,16 +49,16 @@ def split(
     whole = [piece for piece in pieces if _parts(piece.size, total, min_partitions) == 1]
     kept = {piece.partition for piece in whole}
     rest = total - sum(piece.size for piece in whole)
-    wanted = max(min_partitions - len(whole), 1)
+    count = max(min_partitions - len(whole), 1)
     return [
         part
         for piece in pieces
-        for part in _cut(piece, 1 if piece.partition in kept else _parts(piece.size, rest, wanted))
+        for part in _cut(piece, 1 if piece.partition in kept else _parts(piece.size, rest, count))
     ]
 
 
-def _parts(size: int, total: int, wanted: int) -> int:
-    return max(math.floor(size / total * wanted + 0.5), 1)
+def _parts(size: int, total: int, count: int) -> int:
+    return max(math.floor(size / total * count + 0.5), 1)
 
 
 def _cut(piece: OffsetRange, parts: int) -> list[OffsetRange]:

@@ -203,24 +203,24 @@ class StreamPlanner:
             self._ids = remembered(metadata, read)
             self._ids_before = {names[name]: found for name, found in remembered(metadata, names).items()}
             self._before_start = start
-        known = {**self._ids, **(self._ids_before if start == self._before_start else {})}
+        ids = {**self._ids, **(self._ids_before if start == self._before_start else {})}
         now = digests(layout)
-        found = {topic: known[topic] for topic in recreated(known, now) if topic in read}
+        found = {topic: ids[topic] for topic in recreated(ids, now) if topic in read}
         self._ids.update({topic: topic_digest for topic, topic_digest in now.items() if topic not in found})
         return found
 
-    def _check_explicit(self, bound: Bound, found: dict[TopicPartition, int]) -> None:
+    def _check_explicit(self, bound: Bound, offsets: dict[TopicPartition, int]) -> None:
         """An explicit offset behind the end of a log: an error, or the end."""
         if not isinstance(bound, AtOffsets):
             return
-        for partition, end in self._cluster.offsets_at(dict.fromkeys(found, LATEST)).items():
+        for partition, end in self._cluster.offsets_at(dict.fromkeys(offsets, LATEST)).items():
             if bound.offsets[partition] > end and self._options.fail_on_data_loss:
                 raise OptionError(
                     bound.option,
                     f"{bound.offsets[partition]} for {partition} lies behind the end of its log, {end};"
                     " with failOnDataLoss=false the stream begins there",
                 )
-            found[partition] = min(found[partition], end)
+            offsets[partition] = min(offsets[partition], end)
 
     # -- the group
 

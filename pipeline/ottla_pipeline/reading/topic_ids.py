@@ -77,6 +77,6 @@ def remembered(metadata: Iterable[str], topics: Iterable[str]) -> dict[str, byte
     return {topic: found[name] for topic, name in names.items() if name in found}
 
 
-def recreated(known: Mapping[str, bytes], now: Mapping[str, bytes]) -> list[str]:
+def recreated(before: Mapping[str, bytes], now: Mapping[str, bytes]) -> list[str]:
     """Topics that have another digest now than the known one."""
-    return sorted(topic for topic, found in now.items() if known.get(topic, found) != found)
+    return sorted(topic for topic, digest_now in now.items() if before.get(topic, digest_now) != digest_now)

@@ -34,10 +34,10 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
     'ZeroDivisionError: division by zero'
     """
     source, target = pipeline.source, pipeline.sink.target
-    if found := _SOURCES.search(reason):
+    if match := _SOURCES.search(reason):
         return (
-            f"spec.checkpoint.path: {pipeline.checkpoint} goes on from a query that reads {found[1]} times, and the "
-            f"document has {found[2]} now (deadLetters read what is not of a schema once more): take the change back, "
+            f"spec.checkpoint.path: {pipeline.checkpoint} goes on from a query that reads {match[1]} times, and the "
+            f"document has {match[2]} now (deadLetters read what is not of a schema once more): take the change back, "
             "or forget what was read with `ottla pipeline reset`"
         )
     if _STATE.search(reason):
@@ -48,7 +48,7 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
     if reason.startswith("no broker of kafka.bootstrap.servers"):
         field = "spec.clusterRef" if pipeline.cluster else "spec.bootstrapServers"
         return reason.replace("no broker of kafka.bootstrap.servers", f"{field}: no broker", 1)
-    if (found := _NO_TOPIC.match(reason)) and (field := _field_of_topic(found[1], pipeline)):
+    if (match := _NO_TOPIC.match(reason)) and (field := _field_of_topic(match[1], pipeline)):
         return f"{field}: {reason.removeprefix('option subscribe: ')}"
     reason = reason.replace("failOnDataLoss=false", "spec.source.failOnDataLoss: false")
     reason = reason.replace(
@@ -56,14 +56,14 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
         "`ottla pipeline reset` forgets what was read, and the next run writes all of it again",
     )
     reason = reason.replace("kafka.max.request.size is", "spec.sink.topic.config.max.request.size is")
-    if found := _OPTION.match(reason):
-        option = found[1]
+    if match := _OPTION.match(reason):
+        option = match[1]
         if option in _OF_SOURCE and isinstance(source, TopicSource):
-            return f"spec.source.{option}{reason[found.end() :]}"
+            return f"spec.source.{option}{reason[match.end() :]}"
         if option == "subscribePattern":
-            return f"spec.source.pattern{reason[found.end() :]}"
+            return f"spec.source.pattern{reason[match.end() :]}"
         if isinstance(target, TopicSink) and option in target.config:
-            return f"spec.sink.topic.config.{option}{reason[found.end() :]}"
+            return f"spec.sink.topic.config.{option}{reason[match.end() :]}"
     return reason
 
 

@@ -56,8 +56,8 @@ class JdbcWriter:
         missing = [column for column in (*self._sink.key, self._sink.latest_by) if column and column not in columns]
         if missing:
             field = "latestBy" if missing == [self._sink.latest_by] else "key"
-            known = ", ".join(columns)
-            raise PipelineError(f"spec.sink.jdbc.{field}: the view has no column {missing[0]}; it has {known}")
+            column_names = ", ".join(columns)
+            raise PipelineError(f"spec.sink.jdbc.{field}: the view has no column {missing[0]}; it has {column_names}")
         with self._connection() as connection:
             statements = UpsertStatements(self._sink, self._pipeline, columns)
             connection.run(statements.check)

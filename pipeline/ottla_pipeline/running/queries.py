@@ -43,10 +43,10 @@ class ProgressListener(StreamingQueryListener):
         """The progress of a batch, from Spark's thread or from who has seen a query end before that thread came."""
         batch = progress["batchId"], progress["timestamp"]
         with self._ended:
-            known = self._batches.setdefault(progress["runId"], [])
-            if batch in known[-1:]:
+            batches = self._batches.setdefault(progress["runId"], [])
+            if batch in batches[-1:]:
                 return
-            known.append(batch)
+            batches.append(batch)
             self._on_batch(progress["name"], query_status(progress))
             self._ended.notify_all()
 
@@ -61,10 +61,10 @@ class ProgressListener(StreamingQueryListener):
         with self._ended:
             return len(self._batches.get(run_id, ()))
 
-    def wait(self, run_id: str, known: int, timeout_s: float) -> bool:
-        """Waits for another batch than the `known` ones; whether there was one in time."""
+    def wait(self, run_id: str, seen: int, timeout_s: float) -> bool:
+        """Waits for another batch than the `seen` ones; whether there was one in time."""
         with self._ended:
-            return self._ended.wait_for(lambda: len(self._batches.get(run_id, ())) > known, timeout_s)
+            return self._ended.wait_for(lambda: len(self._batches.get(run_id, ())) > seen, timeout_s)
 
 
 def start_queries(
@@ -183,8 +183,8 @@ def _failure(queries: list[StreamingQuery]) -> str:
 def _end_after_batch(query: StreamingQuery, listener: ProgressListener) -> None:
     """Stops the query once the batch that is under way has ended; one that began after that is run again later."""
     run_id = str(query.runId)
-    known = listener.batches(run_id)
+    seen = listener.batches(run_id)
     while query.isActive and query.status["isTriggerActive"]:
-        if listener.wait(run_id, known, POLL_S):
+        if listener.wait(run_id, seen, POLL_S):
             break
     query.stop()

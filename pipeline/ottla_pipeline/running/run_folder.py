@@ -146,10 +146,10 @@ class RunFolder:
 
     def to_delete(self) -> list[Path]:
         """What `reset` deletes, of what is there."""
-        wanted = [self.query, self.dead_letters, self.path / STATUS_FILE, self.spool]
+        paths = [self.query, self.dead_letters, self.path / STATUS_FILE, self.spool]
         if self._file_log is not None:
-            wanted.append(self._file_log)
-        return [path for path in wanted if path.exists()]
+            paths.append(self._file_log)
+        return [path for path in paths if path.exists()]
 
     def reset(self) -> list[Path]:
         """Deletes it; the caller has the lock. Returns what is deleted."""

@@ -41,8 +41,8 @@ def open_session(
     os.environ.update(chosen)
     folders = list(dict.fromkeys(str(folder.absolute()) for folder in modules))
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    known = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [known])])
+    inherited = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [inherited])])
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, in_brackets(value) if name == "spark.driver.host" else value)

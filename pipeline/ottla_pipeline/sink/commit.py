@@ -70,16 +70,16 @@ def commit_batch(
         producer = transaction.begin()
         after("begin")
         # Only now: until the id was taken, another copy of the query could have committed.
-        found, metadata = coordinators.committed_offset(group, marker.PARTITION)
-        known = marker.NOTHING
-        if not marker.is_enough(found, batch_id):
-            known = marker.Evidence(
+        committed, metadata = coordinators.committed_offset(group, marker.PARTITION)
+        evidence = marker.NOTHING
+        if not marker.is_enough(committed, batch_id):
+            evidence = marker.Evidence(
                 options.unmarked_from,
                 age_of_batch(options.checkpoint, batch_id, time.time_ns() // 1_000_000) if options.checkpoint else None,
                 producer.epoch == 0,
                 *kept_ms(coordinators, group, transactional_id),
             )
-        decision = marker.decide(found, batch_id, known)
+        decision = marker.decide(committed, batch_id, evidence)
         after("look")
         records = sum(batch.records for output in outputs for batch in output.batches)
         if decision.action is marker.Action.REFUSE:

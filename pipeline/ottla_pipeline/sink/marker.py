@@ -70,13 +70,13 @@ def is_enough(marker: int, batch_id: int) -> bool:
     return marker >= batch_id
 
 
-def decide(marker: int, batch_id: int, known: Evidence = NOTHING) -> MarkerDecision:
+def decide(marker: int, batch_id: int, evidence: Evidence = NOTHING) -> MarkerDecision:
     """What to do with a batch.
 
     Args:
         marker: the committed offset, NO_MARKER where there is none.
         batch_id: of the batch, from 0.
-        known: of the batch; looked at where the marker is not enough.
+        evidence: of the batch; looked at where the marker is not enough.
 
     >>> decide(8, 7).action, decide(7, 7).action, decide(6, 7).action
     (<Action.SKIP: 'skip'>, <Action.WRITE: 'write'>, <Action.REFUSE: 'refuse'>)
@@ -93,46 +93,48 @@ def decide(marker: int, batch_id: int, known: Evidence = NOTHING) -> MarkerDecis
         )
     if marker == batch_id:
         return MarkerDecision(Action.WRITE, f"batch {batch_id} is not committed")
-    if reason := _why_unwritten(batch_id, known):
+    if reason := _why_unwritten(batch_id, evidence):
         return MarkerDecision(Action.WRITE, reason)
     before = f"batch {batch_id - 1} left no marker, so nobody" if batch_id else "there is no marker, and nobody"
     return MarkerDecision(
         Action.REFUSE,
-        f"{before} can say whether batch {batch_id} was written before: {_why_unknown(batch_id, known)};"
+        f"{before} can say whether batch {batch_id} was written before: {_why_unknown(batch_id, evidence)};"
         " missingMarker=write writes it, twice if it was written before",
     )
 
 
-def _why_unwritten(batch_id: int, known: Evidence) -> str:
+def _why_unwritten(batch_id: int, evidence: Evidence) -> str:
     """Why a batch without a marker was certainly not written before; "" where it may have been.
 
     Half of what brokers keep counts, for clocks that differ.
     """
-    if known.first_new is not None and batch_id >= known.first_new:
+    if evidence.first_new is not None and batch_id >= evidence.first_new:
         return f"batch {batch_id} has no marker, and missingMarker lets it"
-    if known.age_ms is not None and abs(known.age_ms) < (known.marker_kept_ms or LEAST_KEPT_MS) // 2:
-        return f"batch {batch_id} was first planned {known.age_ms} ms ago, and its marker would still be there"
+    if evidence.age_ms is not None and abs(evidence.age_ms) < (evidence.marker_kept_ms or LEAST_KEPT_MS) // 2:
+        return f"batch {batch_id} was first planned {evidence.age_ms} ms ago, and its marker would still be there"
     if batch_id:
         return ""
-    if known.is_id_new:
+    if evidence.is_id_new:
         # Nobody has begun a transaction of the query for as long as the id is kept.
-        if known.age_ms is None or (known.id_kept_ms is not None and abs(known.age_ms) < known.id_kept_ms // 2):
+        if evidence.age_ms is None or (
+            evidence.id_kept_ms is not None and abs(evidence.age_ms) < evidence.id_kept_ms // 2
+        ):
             return "batch 0 is the first use of its transactional id"
-    elif known.age_ms is None and (known.marker_kept_ms or 0) >= (known.id_kept_ms or _FOREVER):
+    elif evidence.age_ms is None and (evidence.marker_kept_ms or 0) >= (evidence.id_kept_ms or _FOREVER):
         # What was committed with the id has left a marker, which is there for as long as the id.
         return "batch 0 has no marker, which would be kept for as long as its transactional id"
     return ""
 
 
-def _why_unknown(batch_id: int, known: Evidence) -> str:
-    if known.marker_kept_ms is None:
+def _why_unknown(batch_id: int, evidence: Evidence) -> str:
+    if evidence.marker_kept_ms is None:
         kept = (
             "the brokers do not say for how long they keep it (offsets.retention.minutes; DescribeConfigs of Cluster)"
         )
     else:
-        kept = f"the brokers keep it for {known.marker_kept_ms // 60_000} minutes (offsets.retention.minutes)"
-    if known.age_ms is not None:
-        return f"it was first planned {max(known.age_ms, 0) / 60_000:.1f} minutes ago, and {kept}"
+        kept = f"the brokers keep it for {evidence.marker_kept_ms // 60_000} minutes (offsets.retention.minutes)"
+    if evidence.age_ms is not None:
+        return f"it was first planned {max(evidence.age_ms, 0) / 60_000:.1f} minutes ago, and {kept}"
     if not batch_id:
         return f"its transactional id was used before, and {kept}"
     return (

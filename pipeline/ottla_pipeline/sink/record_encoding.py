@@ -76,9 +76,9 @@ def encode(
     """
     per_batch = np.asarray(counts, np.int64)
     if compiled is None:
-        found = _encoded_by_numpy(rows if order is None else taken(rows, order), per_batch)
+        encoded = _encoded_by_numpy(rows if order is None else taken(rows, order), per_batch)
     else:
-        found = encode_records(
+        encoded = encode_records(
             compiled,
             _byte_column(rows.keys),
             _byte_column(rows.values),
@@ -90,9 +90,9 @@ def encode(
     batches: list[PlainBatch] = []
     begin = 0
     for count, end, base, latest in zip(
-        per_batch.tolist(), found.ends, found.base_timestamps, found.max_timestamps, strict=True
+        per_batch.tolist(), encoded.ends, encoded.base_timestamps, encoded.max_timestamps, strict=True
     ):
-        plain = found.data[begin:end]
+        plain = encoded.data[begin:end]
         payload: Buffer = plain if codec is Codec.NONE else compress(codec, plain, level)
         batches.append(PlainBatch(payload, codec, count, base, latest))
         begin = end

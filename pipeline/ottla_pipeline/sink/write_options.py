@@ -163,8 +163,10 @@ def _refuse(given: Mapping[str, str]) -> None:
             continue
         if name.startswith(("kafka.ssl.", "kafka.sasl.")):
             raise OptionError(name, "TLS and SASL are not served yet")
-        known = [one for one in _SPELLING if one.startswith("kafka.")] if name.startswith("kafka.") else list(_SPELLING)
-        near = difflib.get_close_matches(name, known, n=1)
+        option_names = (
+            [one for one in _SPELLING if one.startswith("kafka.")] if name.startswith("kafka.") else list(_SPELLING)
+        )
+        near = difflib.get_close_matches(name, option_names, n=1)
         raise OptionError(name, "is unknown" + (f"; did you mean {_SPELLING[near[0]]}?" if near else ""))
 
 

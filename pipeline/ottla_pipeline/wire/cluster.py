@@ -152,8 +152,8 @@ class Cluster:
 
         NotYet when no broker answers.
         """
-        wanted = [MetadataRequestTopic(name=topic) for topic in topics]
-        return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+        requested = [MetadataRequestTopic(name=topic) for topic in topics]
+        return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=requested, allow_auto_topic_creation=create))
 
     def ask_any(self, api_key: ApiKey, request: Any) -> Any:
         """The answer of the first broker that gives one, those of the bootstrap servers first; NoBroker without one.
@@ -172,8 +172,8 @@ class Cluster:
         raise NoBroker(f"no broker of kafka.bootstrap.servers answers: {', '.join(reasons)}")
 
     def _metadata(self, topics: Sequence[str] | None) -> Any:
-        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-        answer = self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        answer = self.ask_any(ApiKey.METADATA, MetadataRequest(topics=requested, allow_auto_topic_creation=False))
         for broker in answer.brokers:  # the bootstrap servers may go while others stay
             if (broker.host, broker.port) not in self._bootstrap:
                 self._bootstrap.append((broker.host, broker.port))

@@ -52,8 +52,8 @@ def kept_cluster(connecting: Connecting) -> Iterator[Cluster]:
 
 def _take(connecting: Connecting) -> Cluster | None:
     with _lock:
-        wanted = (one for one in reversed(_kept) if one.connecting == connecting and one.process == os.getpid())
-        found = next(wanted, None)
+        usable = (one for one in reversed(_kept) if one.connecting == connecting and one.process == os.getpid())
+        found = next(usable, None)
         if found is None:
             return None
         _kept.remove(found)

@@ -86,7 +86,7 @@ def decide_brokers(
 ) -> BrokersDecision:
     """The StatefulSets of new and stopping brokers to write, and why existing ones have to be restarted."""
     configs = config.names
-    wanted: dict[int, Obj] = {}
+    stateful_sets: dict[int, Obj] = {}
     desired: list[Obj] = []
     pending: dict[int, tuple[str, ...]] = {}
     not_created: list[str] = []
@@ -118,15 +118,15 @@ def decide_brokers(
                 stopped = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
                 desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
             continue
-        wanted[broker_id] = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
+        stateful_sets[broker_id] = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
         if live is None:
-            desired.append(wanted[broker_id])
+            desired.append(stateful_sets[broker_id])
         elif is_ours(live, snapshot.resource):
-            is_current = template_is_as_declared(snapshot, live, wanted[broker_id])
-            if reasons := pending_reasons(snapshot, live, wanted[broker_id], is_current=is_current):
+            is_current = template_is_as_declared(snapshot, live, stateful_sets[broker_id])
+            if reasons := pending_reasons(snapshot, live, stateful_sets[broker_id], is_current=is_current):
                 pending[broker_id] = reasons
     decision = ConcernDecision((_condition(snapshot, identities, removal, not_created),), tuple(desired))
-    return BrokersDecision(decision, wanted, pending, unknown)
+    return BrokersDecision(decision, stateful_sets, pending, unknown)
 
 
 def _as_it_is(snapshot: Snapshot, live: Obj, *, replicas: int) -> Obj:
@@ -234,25 +234,25 @@ def _images(stateful_set: Obj) -> list[str]:
     return [container_image(pod_spec, name) for name in (names.BROKER, names.ZOOKEEPER)]
 
 
-def _config_changed(live: Obj, wanted: Obj) -> bool:
-    now, then = (annotation(dig(obj, "spec", "template"), names.CONFIG) for obj in (live, wanted))
-    return now != then and not _protocol_raised(live, wanted)
+def _config_changed(live: Obj, declared: Obj) -> bool:
+    now, then = (annotation(dig(obj, "spec", "template"), names.CONFIG) for obj in (live, declared))
+    return now != then and not _protocol_raised(live, declared)
 
 
-def _protocol_raised(live: Obj, wanted: Obj) -> bool:
+def _protocol_raised(live: Obj, declared: Obj) -> bool:
     """The second roll of an upgrade: nothing else has changed when it begins (`concerns.upgrades.versions`)."""
-    now, then = (annotation(dig(obj, "spec", "template"), names.PROTOCOL) for obj in (live, wanted))
+    now, then = (annotation(dig(obj, "spec", "template"), names.PROTOCOL) for obj in (live, declared))
     return now is not None and now != then
 
 
-def _super_user_changed(live: Obj, wanted: Obj) -> bool:
+def _super_user_changed(live: Obj, declared: Obj) -> bool:
     """The Secret of ZooKeeper's super user was made again."""
-    now, then = (annotation(dig(obj, "spec", "template"), names.SUPER_USER) for obj in (live, wanted))
+    now, then = (annotation(dig(obj, "spec", "template"), names.SUPER_USER) for obj in (live, declared))
     return now != then
 
 
-def _image_changed(live: Obj, wanted: Obj) -> bool:
-    return _images(live) != _images(wanted)
+def _image_changed(live: Obj, declared: Obj) -> bool:
+    return _images(live) != _images(declared)
 
 
 _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
@@ -264,14 +264,14 @@ _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
 """The checks of a template, in the order in which reasons are shown; TemplateChanged when none of them finds any."""
 
 
-def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj, *, is_current: bool) -> tuple[str, ...]:
+def pending_reasons(snapshot: Snapshot, live: Obj, declared: Obj, *, is_current: bool) -> tuple[str, ...]:
     """Every reason to replace the pod. `kubectl rollout restart` causes PodOutdated.
 
     Args:
         is_current: `template_is_as_declared` of the two.
     """
     pod = snapshot.pod(names.pod_of(str(live["metadata"]["name"])))
-    reasons = [] if is_current else [name for name, check in _CHECKS if check(live, wanted)]
+    reasons = [] if is_current else [name for name, check in _CHECKS if check(live, declared)]
     if pod is not None and revisions_known(live) and not has_current_revision(live, pod):
         reasons.append("PodOutdated")
     return tuple(reasons) or (() if is_current else ("TemplateChanged",))

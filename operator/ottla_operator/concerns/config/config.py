@@ -165,7 +165,7 @@ def decide_config(
     declared = declare_config(snapshot, racks)
     if declared.condition is not None:
         return ConfigDecision(ConcernDecision((declared.condition,)), {})
-    wanted: dict[int, str] = {}
+    config_maps: dict[int, str] = {}
     desired: list[Obj] = []
     for broker_id, properties in declared.properties.items():
         restart = {key: value for key, value in properties.items() if not needs_no_restart(key, value)}
@@ -173,10 +173,10 @@ def decide_config(
         text = properties_text(_for_the_next_start(snapshot, broker_id, properties, _written(snapshot, name)))
         labels = names.labels(cluster.name, names.BROKER, pool=snapshot.pool_names[broker_id], broker_id=str(broker_id))
         desired.append(owned(new(CONFIG_MAP, cluster.namespace, name, labels, data={FILE: text}), snapshot.resource))
-        wanted[broker_id] = name
+        config_maps[broker_id] = name
     condition = _dynamic_condition(snapshot, writes) or condition_true(CONFIG_VALID)
-    decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
-    return ConfigDecision(decision, wanted)
+    decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, config_maps))
+    return ConfigDecision(decision, config_maps)
 
 
 def _dynamic_condition(snapshot: Snapshot, writes: ConfigWrites) -> Condition | None:
@@ -227,10 +227,10 @@ def _named(snapshot: Snapshot, broker_id: int) -> str:
     return annotation(dig(live, "spec", "template") or {}, names.CONFIG) or ""
 
 
-def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Deletion | None:
+def _outdated(snapshot: Snapshot, config_maps: Mapping[int, str]) -> Deletion | None:
     """A ConfigMap of a broker that no template and no pod names and that is not wanted."""
-    used = set(wanted.values())
-    numbers = {str(broker_id) for broker_id in wanted}
+    used = set(config_maps.values())
+    numbers = {str(broker_id) for broker_id in config_maps}
     for kind, path in ((STATEFUL_SET, ("spec", "template")), (POD, ())):
         for obj in snapshot.all(kind):
             used.add(annotation(dig(obj, *path) if path else obj, names.CONFIG) or "")

@@ -71,8 +71,8 @@ def needs_no_restart(key: str, text: str) -> bool:
     >>> needs_no_restart("message.max.bytes", "5000"), needs_no_restart("num.partitions", "3")
     (True, False)
     """
-    known = find_key(key)
-    can_be_absent = known is not None and text_when_absent(key, {}) is not None
+    config_key = find_key(key)
+    can_be_absent = config_key is not None and text_when_absent(key, {}) is not None
     return key not in TRANSIENT and can_be_absent and is_changeable(key, text)
 
 
@@ -195,11 +195,11 @@ def _is_same(key: str, one: str, other: str) -> bool:
     """
     if one == other:
         return True
-    known = BROKER_KEYS.get(key)
-    if known is None:
+    config_key = BROKER_KEYS.get(key)
+    if config_key is None:
         return False
     try:
-        return bool(known.parse(one) == known.parse(other))
+        return bool(config_key.parse(one) == config_key.parse(other))
     except ConfigError:
         return False
 
@@ -208,7 +208,7 @@ def _is_same_or_none(key: str, one: str | None, other: str | None) -> bool:
     return one is None or other is None or _is_same(key, one, other)
 
 
-def _shown(found: Iterable[ConfigKey]) -> str:
+def _shown(keys: Iterable[ConfigKey]) -> str:
     """Keys by the brokers that have them, never their values.
 
     >>> _shown([(0, "a"), (1, "a"), (None, "b")])
@@ -216,7 +216,7 @@ def _shown(found: Iterable[ConfigKey]) -> str:
     """
     brokers: dict[str, list[str]] = defaultdict(list)
     of_all: dict[str, None] = {}
-    for number, key in dict.fromkeys(found):
+    for number, key in dict.fromkeys(keys):
         if number is None:
             of_all[key] = None
         else:
@@ -239,8 +239,8 @@ def _by_error(refused: Iterable[tuple[int | None, str, str]]) -> list[str]:
 
 def shown_dynamic_keys(snapshot: Snapshot, broker_id: int) -> list[str]:
     """The keys with a dynamic value in effect; those that status has while no broker has answered."""
-    known = dynamic_keys(snapshot, broker_id)
-    if known is not None:
-        return list(known)
+    keys = dynamic_keys(snapshot, broker_id)
+    if keys is not None:
+        return list(keys)
     entries = [entry for entry in snapshot.status("brokers") or () if entry.get("id") == broker_id]
     return list(entries[0].get("dynamicConfig") or ()) if entries else []

@@ -169,10 +169,10 @@ def decide_drains(
         for disk, one in mine.items():
             if disk not in marked:
                 marks[name_of(one.claim)] = {names.CORDONED: "true"}
-        wanted = {log_dir(disk) for disk in [*mine, *held] if disk in marked}
+        to_cordon = {log_dir(disk) for disk in [*mine, *held] if disk in marked}
         ours = {log_dir(disk) for disk in marked}
         if current is not None:
-            new = sorted((current - ours) | wanted) if "*" not in current else ["*"]
+            new = sorted((current - ours) | to_cordon) if "*" not in current else ["*"]
             if set(new) != current:
                 cordons[number] = tuple(new)
             for disk, claim in marked.items():
@@ -291,8 +291,8 @@ def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
     values = (snapshot.broker_values or {}).get(number)
     if values is None:
         return None
-    known = values.get(CORDONED_LOG_DIRS)
-    found = known.in_effect if known is not None and known.is_dynamic else None
+    cordoned = values.get(CORDONED_LOG_DIRS)
+    found = cordoned.in_effect if cordoned is not None and cordoned.is_dynamic else None
     if found is None:
         found = snapshot.config_of(number).get(CORDONED_LOG_DIRS, "")
     return {part.strip() for part in found.split(",") if part.strip()}

@@ -241,8 +241,8 @@ def _candidates(
         if number in snapshot.reports:
             offline += _candidate(snapshot, number, "LogDirOffline", under_way)
     found = [*gone, *offline]
-    known = {one.broker_id for one in found}
-    return [*found, *(one for number in broker_ids if number not in known for one in _lost(snapshot, number))]
+    candidate_ids = {one.broker_id for one in found}
+    return [*found, *(one for number in broker_ids if number not in candidate_ids for one in _lost(snapshot, number))]
 
 
 def _lost(snapshot: Snapshot, number: int) -> list[Candidate]:
@@ -367,18 +367,18 @@ def _no_volume(snapshot: Snapshot, candidate: Candidate) -> str:
         live = live_claim(snapshot, candidate.broker_id, disk.name)
         if live is None or name_of(live) not in candidate.claims or not has_no_provisioner(snapshot, disk, live):
             continue
-        wanted = disk.storage_class_name or str(dig(live, "spec", "storageClassName") or "")
+        class_name = disk.storage_class_name or str(dig(live, "spec", "storageClassName") or "")
         found = [
             name
             for name, volume in sorted(snapshot.volumes.items())
             if name not in taken
             and dig(volume, "status", "phase") == "Available"
-            and dig(volume, "spec", "storageClassName") == wanted
+            and dig(volume, "spec", "storageClassName") == class_name
             and quantity(dig(volume, "spec", "capacity", "storage") or "0") >= quantity(disk.size)
             and _is_on(snapshot, volume, str(node))
         ]
         if not found:
-            return f"no PersistentVolume of class {wanted} with {disk.size} is available on node {node}"
+            return f"no PersistentVolume of class {class_name} with {disk.size} is available on node {node}"
         taken.add(found[0])
     return ""
 

@@ -192,7 +192,7 @@ def decide_disks(
 
 def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[list[Obj], bool]:
     """The claims to mark of a broker whose disks spec does not name, and whether the broker keeps such a disk."""
-    wanted = {disk.name for disk in snapshot.disks_of(number)}
+    declared = {disk.name for disk in snapshot.disks_of(number)}
     found: list[Obj] = []
     keeps = False
     for claim in claims_of(snapshot, number):
@@ -202,7 +202,7 @@ def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[li
         if label(claim, names.RETIRED) is not None:
             if marks:
                 found.append(marked_claim(claim, marks))
-        elif disk not in wanted:
+        elif disk not in declared:
             retired = None
             if not removable(snapshot, drains, number, disk, claim):
                 keeps = True
@@ -278,13 +278,13 @@ def _unusable(snapshot: Snapshot) -> Condition | None:
 def _changes(snapshot: Snapshot, field: str, disk: DiskSpec, live: Obj, number: int) -> list[Condition]:
     """The changes that the spec asks of an existing claim, in this field, and that are not possible."""
     found: list[Condition] = []
-    wanted, requested = quantity(disk.size), quantity(requested_size(live))
-    if wanted < requested and not is_grown_by_itself(disk, live):
+    declared, requested = quantity(disk.size), quantity(requested_size(live))
+    if declared < requested and not is_grown_by_itself(disk, live):
         message = (
             f"{field}.size: {disk.size} is less than {requested_size(live)} of broker {number}; volumes never shrink"
         )
         found.append(condition_false(DISKS_READY, "SizeDecreased", message))
-    elif wanted > requested and not allows_expansion(snapshot, live):
+    elif declared > requested and not allows_expansion(snapshot, live):
         message = f"{field}.size: claim {name_of(live)} cannot grow to {disk.size}: {expansion_blocker(snapshot, live)}"
         found.append(condition_false(DISKS_READY, "ExpansionNotAllowed", message))
     return found

@@ -168,8 +168,8 @@ def accepted_losses(
     partitions = {str(partition): partition for partition in snapshot.kafka.partitions}
     found = []
     for name in last_copies(snapshot, broker_id, broker_ids, is_running=is_running):
-        known = partitions.get(name)
-        if known is None or (_holders(known) <= {broker_id, *accepted} and not _lagging(snapshot, broker_id, known)):
+        report = partitions.get(name)
+        if report is None or (_holders(report) <= {broker_id, *accepted} and not _lagging(snapshot, broker_id, report)):
             found.append(name)
     return found
 
@@ -191,11 +191,11 @@ def _advice(
 ) -> str:
     """What a person can do about last copies."""
     assert snapshot.kafka is not None, "the caller has looked"
-    known = [partition for partition in snapshot.kafka.partitions if str(partition) in kept]
-    for partition in known:
+    kept_partitions = [partition for partition in snapshot.kafka.partitions if str(partition) in kept]
+    for partition in kept_partitions:
         if lagging := _lagging(snapshot, broker_id, partition):
             return f"; broker {lagging[0]} has a copy of {partition} that lags, and an unclean election saves that"
-    holders = {broker_id, *(one for partition in known for one in _holders(partition) if one in gone)}
+    holders = {broker_id, *(one for partition in kept_partitions for one in _holders(partition) if one in gone)}
     missing = ", ".join(str(one) for one in sorted(holders - {*accepted}))
     return f"; spec.brokers.overrides[].disks[].acceptDataLoss gives it up (broker {missing})" if missing else ""
 

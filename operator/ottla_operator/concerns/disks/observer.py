@@ -37,8 +37,8 @@ class DiskObserver:
         """Asks no broker at rest."""
         if snapshot.kafka is None or admin is None:
             return {}
-        wanted = {*brokers_to_describe(snapshot), *brokers_to_remove(snapshot)}
-        asked = sorted(wanted & set(snapshot.kafka.brokers))
+        needed = {*brokers_to_describe(snapshot), *brokers_to_remove(snapshot)}
+        asked = sorted(needed & set(snapshot.kafka.brokers))
         try:
             found = await admin.log_dirs(asked) if asked else {}
         except KafkaUnavailable as error:

@@ -67,10 +67,10 @@ def next_size(snapshot: Snapshot, disk: DiskSpec, live: Obj, filling: Mapping[tu
     if not _is_full(snapshot, int(number), disk.name) and (hours is None or hours > GROW_WITHIN_H):
         return ""
     base = max(requested, quantity(disk.size))
-    wanted = math.ceil(min(base + quantity(disk.auto_grow.step), quantity(disk.auto_grow.max)))
-    if wanted <= base:
+    next_bytes = math.ceil(min(base + quantity(disk.auto_grow.step), quantity(disk.auto_grow.max)))
+    if next_bytes <= base:
         return ""
-    return f"{wanted // GIB}Gi" if wanted % GIB == 0 else str(wanted)
+    return f"{next_bytes // GIB}Gi" if next_bytes % GIB == 0 else str(next_bytes)
 
 
 def _is_full(snapshot: Snapshot, number: int, disk: str) -> bool:

@@ -54,9 +54,9 @@ class EnsembleExecutor:
         """
         password = self._environment.password()
         hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
-        wanted = super_secret(snapshot, password, f"super:{hashed}")
+        created = super_secret(snapshot, password, f"super:{hashed}")
         try:
-            return await self._api.create(wanted)
+            return await self._api.create(created)
         except ApiError as error:
             if error.status != 409:
                 raise

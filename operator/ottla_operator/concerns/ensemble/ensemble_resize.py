@@ -74,12 +74,12 @@ class ResizeDecision:
     requeue_after_s: float | None = None
 
 
-def is_resizing(snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int]) -> bool:
-    """Whether the ensemble has other members than `wanted`, or something is left of a server that has left."""
+def is_resizing(snapshot: Snapshot, record: EnsembleRecord, declared: Sequence[int]) -> bool:
+    """Whether the ensemble has other members than `declared`, or something is left of a server that has left."""
     return bool(
         record.joining is not None
         or record.leaving is not None
-        or set(record.members) != set(wanted)
+        or set(record.members) != set(declared)
         or set(snapshot.zookeeper_ids()) - set(record.members)
     )
 
@@ -87,48 +87,50 @@ def is_resizing(snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int
 def decide_resize(
     snapshot: Snapshot,
     record: EnsembleRecord,
-    wanted: Sequence[int],
+    declared: Sequence[int],
     roles: Sequence[str],
     observed: EnsembleObservation,
 ) -> ResizeDecision:
-    """The next step towards the members `wanted`.
+    """The next step towards the members `declared`.
 
     Args:
         record: as it is stored; the members of the ensemble.
         roles: the volumes of a server, "data" and perhaps "log".
     """
-    if not is_resizing(snapshot, record, wanted):
+    if not is_resizing(snapshot, record, declared):
         return ResizeDecision(record)
     starts = record.joining if _is_stored(snapshot, record) else None
     if not record.served:
-        return _waits(record, starts, wanted, "the ensemble has not served yet")
+        return _waits(record, starts, declared, "the ensemble has not served yet")
     if observed.membership is None:
         silent = _silent(snapshot, observed, record.members)
         why = f"server {_list(silent)} does not serve" if silent else "its leader does not answer"
-        return _waits(record, starts, wanted, why)
+        return _waits(record, starts, declared, why)
     voters = tuple(sorted(observed.membership.servers))
     if foreign := _foreign(snapshot, observed.membership):
-        return _waits(record, starts, wanted, f"its configuration has servers that are not of this cluster: {foreign}")
-    if (changed := _recorded(record, voters, wanted)) != record:
-        return _goes_on(changed, starts if changed.joining == record.joining else None, wanted, "")
+        return _waits(
+            record, starts, declared, f"its configuration has servers that are not of this cluster: {foreign}"
+        )
+    if (changed := _recorded(record, voters, declared)) != record:
+        return _goes_on(changed, starts if changed.joining == record.joining else None, declared, "")
     if leftover := sorted(set(snapshot.zookeeper_ids()) - {*record.servers, *voters}):
-        return _remove(snapshot, record, leftover[-1], wanted, roles)
+        return _remove(snapshot, record, leftover[-1], declared, roles)
     if snapshot.status("roll", "role") == names.ZOOKEEPER:
-        return _waits(record, starts, wanted, "a roll restarts the servers")
-    joining = next((server for server in wanted if server not in voters), None)
+        return _waits(record, starts, declared, "a roll restarts the servers")
+    joining = next((server for server in declared if server not in voters), None)
     if joining is not None:
-        return _join(snapshot, record, voters, joining, starts, wanted, roles, observed)
-    return _leave(snapshot, record, voters, [server for server in voters if server not in wanted], wanted, observed)
+        return _join(snapshot, record, voters, joining, starts, declared, roles, observed)
+    return _leave(snapshot, record, voters, [server for server in voters if server not in declared], declared, observed)
 
 
-def _recorded(record: EnsembleRecord, voters: Sequence[int], wanted: Sequence[int]) -> EnsembleRecord:
+def _recorded(record: EnsembleRecord, voters: Sequence[int], declared: Sequence[int]) -> EnsembleRecord:
     """The record with what the configuration shows: who has its vote, and who has lost it."""
-    members = {server for server in record.members if server in voters or server in wanted} | set(voters)
+    members = {server for server in record.members if server in voters or server in declared} | set(voters)
     joining = record.joining
-    if joining is not None and (joining in voters or joining not in wanted):
+    if joining is not None and (joining in voters or joining not in declared):
         joining = None
     leaving = record.leaving
-    if leaving is not None and leaving in wanted:
+    if leaving is not None and leaving in declared:
         joining = leaving if joining is None and leaving not in voters else joining
         leaving = None
     elif leaving not in voters:
@@ -143,24 +145,24 @@ def _join(
     voters: Sequence[int],
     joining: int,
     starts: int | None,
-    wanted: Sequence[int],
+    declared: Sequence[int],
     roles: Sequence[str],
     observed: EnsembleObservation,
 ) -> ResizeDecision:
     if silent := _silent(snapshot, observed, voters):
-        return _waits(record, starts, wanted, f"server {_list(silent)} does not serve")
+        return _waits(record, starts, declared, f"server {_list(silent)} does not serve")
     if record.joining is None:
-        return _goes_on(replace(record, joining=joining), None, wanted, f"server {joining} is added")
+        return _goes_on(replace(record, joining=joining), None, declared, f"server {joining} is added")
     joining = record.joining
     if not has_served(snapshot, record, joining, roles) or not is_serving(snapshot, observed, joining):
-        return _waits(record, starts, wanted, f"server {joining} starts and copies the data of the others")
+        return _waits(record, starts, declared, f"server {joining} starts and copies the data of the others")
     if joining not in record.members:
         members = tuple(sorted({*record.members, joining}))
-        return _goes_on(replace(record, members=members), starts, wanted, f"server {joining} joins")
+        return _goes_on(replace(record, members=members), starts, declared, f"server {joining} joins")
     assert observed.membership is not None, "it has been checked"
     change = Reconfiguration(observed.membership.version, joining=member(snapshot.cluster, joining))
     return replace(
-        _goes_on(record, starts, wanted, _refusal(observed, f"server {joining} joins")), reconfiguration=change
+        _goes_on(record, starts, declared, _refusal(observed, f"server {joining} joins")), reconfiguration=change
     )
 
 
@@ -169,32 +171,32 @@ def _leave(
     record: EnsembleRecord,
     voters: Sequence[int],
     surplus: Sequence[int],
-    wanted: Sequence[int],
+    declared: Sequence[int],
     observed: EnsembleObservation,
 ) -> ResizeDecision:
     if not surplus:
-        return _goes_on(record, None, wanted, "")
+        return _goes_on(record, None, declared, "")
     leader = observed.leading_server()
     leaving = min(surplus, key=lambda server: (is_serving(snapshot, observed, server), server == leader, -server))
     if silent := _silent(snapshot, observed, [server for server in voters if server != leaving]):
-        return _waits(record, None, wanted, f"server {_list(silent)} does not serve")
+        return _waits(record, None, declared, f"server {_list(silent)} does not serve")
     if record.leaving != leaving:
-        return _goes_on(replace(record, leaving=leaving), None, wanted, f"server {leaving} leaves")
+        return _goes_on(replace(record, leaving=leaving), None, declared, f"server {leaving} leaves")
     assert observed.membership is not None, "it has been checked"
     change = Reconfiguration(observed.membership.version, leaving=leaving)
     return replace(
-        _goes_on(record, None, wanted, _refusal(observed, f"server {leaving} leaves")), reconfiguration=change
+        _goes_on(record, None, declared, _refusal(observed, f"server {leaving} leaves")), reconfiguration=change
     )
 
 
 def _remove(
-    snapshot: Snapshot, record: EnsembleRecord, server: int, wanted: Sequence[int], roles: Sequence[str]
+    snapshot: Snapshot, record: EnsembleRecord, server: int, declared: Sequence[int], roles: Sequence[str]
 ) -> ResizeDecision:
     """The next step of removing a server that has left: neither the record nor the configuration has it."""
     name = names.zookeeper_name(snapshot.cluster.name, server)
     text = f"server {server} has left and is removed"
     live = snapshot.own(STATEFUL_SET, name)
-    found = replace(_goes_on(record, None, wanted, text), stopped=(server,))
+    found = replace(_goes_on(record, None, declared, text), stopped=(server,))
     if snapshot.pod(names.pod_of(name)) is not None:
         return found
     claims = [snapshot.get(CLAIM, claim_name(snapshot, server, role)) for role in roles]
@@ -207,19 +209,19 @@ def _remove(
     )
 
 
-def claim_to_delete(snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int]) -> Deletion | None:
+def claim_to_delete(snapshot: Snapshot, record: EnsembleRecord, declared: Sequence[int]) -> Deletion | None:
     """A claim of a server that has left, when spec says so; None when there is none.
 
     Args:
-        wanted: the servers of spec. A server that is to join again keeps its claims.
+        declared: the servers of spec. A server that is to join again keeps its claims.
     """
-    if snapshot.cluster.zookeeper.claim_deletion_policy != "Delete" or is_resizing(snapshot, record, wanted):
+    if snapshot.cluster.zookeeper.claim_deletion_policy != "Delete" or is_resizing(snapshot, record, declared):
         return None
     for claim in snapshot.all(CLAIM):
         number = label(claim, names.SERVER_ID) or ""
         if label(claim, names.REMOVED) != "true" or not number.isdecimal() or is_terminating(claim):
             continue
-        if int(number) in {*record.servers, *wanted}:
+        if int(number) in {*record.servers, *declared}:
             continue
         pod = names.pod_of(names.zookeeper_name(snapshot.cluster.name, int(number)))
         reason = f"spec.zookeeper.claimDeletionPolicy is Delete, and server {number} has left"
@@ -254,11 +256,11 @@ def _list(servers: Sequence[int]) -> str:
     return ", ".join(map(str, servers))
 
 
-def _waits(record: EnsembleRecord, starts: int | None, wanted: Sequence[int], why: str) -> ResizeDecision:
-    return _goes_on(record, starts, wanted, f"waits: {why}")
+def _waits(record: EnsembleRecord, starts: int | None, declared: Sequence[int], why: str) -> ResizeDecision:
+    return _goes_on(record, starts, declared, f"waits: {why}")
 
 
-def _goes_on(record: EnsembleRecord, starts: int | None, wanted: Sequence[int], what: str) -> ResizeDecision:
-    message = f"spec.zookeeper.replicas is {len(wanted)}, the members are {_list(record.members)}"
+def _goes_on(record: EnsembleRecord, starts: int | None, declared: Sequence[int], what: str) -> ResizeDecision:
+    message = f"spec.zookeeper.replicas is {len(declared)}, the members are {_list(record.members)}"
     condition = condition_false(ZOOKEEPER_READY, "Resizing", f"{message}; {what}" if what else message)
     return ResizeDecision(record, starts, condition=condition, requeue_after_s=SOON_S)

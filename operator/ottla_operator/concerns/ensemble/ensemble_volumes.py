@@ -150,19 +150,19 @@ def has_served(snapshot: Snapshot, record: EnsembleRecord, server: int, roles: S
 
 
 def decide_volumes(
-    snapshot: Snapshot, observed: EnsembleObservation, wanted: EnsembleRecord, roles: Sequence[str]
+    snapshot: Snapshot, observed: EnsembleObservation, record: EnsembleRecord, roles: Sequence[str]
 ) -> VolumesDecision:
     """Which servers may get a volume and start with an empty one.
 
     Args:
-        wanted: the record with the members that it should have.
+        record: the members that the ensemble should have, with what is recorded of them.
         roles: the volumes of a server, "data" and perhaps "log".
     """
-    known = {server: uids for server, uids in wanted.served.items() if server in wanted.servers}
-    updated = _updated(snapshot, observed, replace(wanted, served=known), roles)
+    served = {server: uids for server, uids in record.served.items() if server in record.servers}
+    updated = _updated(snapshot, observed, replace(record, served=served), roles)
     decided = _decide_for_members(snapshot, observed, updated, roles)
-    joining = wanted.joining
-    if joining is None or joining in wanted.members:
+    joining = record.joining
+    if joining is None or joining in record.members:
         return decided
     permission = NO if has_served(snapshot, decided.record, joining, roles) else ADD
     return replace(

@@ -33,19 +33,19 @@ class QuorumRecovery:
 
 
 def decide_quorum_recovery(
-    snapshot: Snapshot, wanted: Mapping[int, Obj], members: Collection[int], kept: frozenset[int]
+    snapshot: Snapshot, stateful_sets: Mapping[int, Obj], members: Collection[int], kept: frozenset[int]
 ) -> QuorumRecovery:
     """The templates to write and a pod to delete; nothing while there is a quorum.
 
     Args:
-        wanted: the StatefulSet of every server as it should be.
+        stateful_sets: the StatefulSet of every server as it should be.
         members: the servers that may have a vote.
         kept: the servers whose pod must not be deleted.
     """
     serving, outdated, has_started = 0, [], False
     unready: list[str] = []
     pods: dict[int, Obj] = {}
-    for server, stateful_set in wanted.items():
+    for server, stateful_set in stateful_sets.items():
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
         pod = snapshot.get(POD, names.pod_of(name_of(stateful_set)))
         if pod is not None:
@@ -63,10 +63,10 @@ def decide_quorum_recovery(
     if serving > len(members) // 2:
         return QuorumRecovery()
     next_ones = [server for server in outdated if has_started or not _has_started(pods.get(server))]
-    apply = tuple(server for server in next_ones if not _is_current(snapshot, wanted[server]))
+    apply = tuple(server for server in next_ones if not _is_current(snapshot, stateful_sets[server]))
     for server in next_ones:
         pod = pods.get(server)
-        live = snapshot.own(STATEFUL_SET, name_of(wanted[server]))
+        live = snapshot.own(STATEFUL_SET, name_of(stateful_sets[server]))
         if pod is None or live is None or server in apply or server in kept or is_terminating(pod):
             continue
         if revisions_known(live):

@@ -48,10 +48,10 @@ def restart_annotation(snapshot: Snapshot, observed: EnsembleObservation, server
 
     Whoever has the password has no annotation, so an operator that begins to write it restarts nobody.
     """
-    wanted = _restarts_for(snapshot, names.zookeeper_name(snapshot.cluster.name, server))
+    secret_uid = _restarts_for(snapshot, names.zookeeper_name(snapshot.cluster.name, server))
     if observed.super_secret is not None and observed.accepts_super_user.get(server) is False:
-        wanted = uid_of(observed.super_secret)
-    return {names.SUPER_USER: wanted} if wanted else {}
+        secret_uid = uid_of(observed.super_secret)
+    return {names.SUPER_USER: secret_uid} if secret_uid else {}
 
 
 def super_user_password(secret: Obj | None) -> str | None:

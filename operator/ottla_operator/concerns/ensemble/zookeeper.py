@@ -188,9 +188,9 @@ def _of_servers_that_left(
     """What is left of servers that must not run any more: StatefulSets without a pod, and released claims."""
     found: list[Obj] = []
     for server in resize.stopped:
-        wanted = server_stateful_set(snapshot, observed, server)
-        if snapshot.own(STATEFUL_SET, name_of(wanted)) is not None:
-            found.append({**wanted, "spec": {**wanted["spec"], "replicas": 0}})
+        stateful_set = server_stateful_set(snapshot, observed, server)
+        if snapshot.own(STATEFUL_SET, name_of(stateful_set)) is not None:
+            found.append({**stateful_set, "spec": {**stateful_set["spec"], "replicas": 0}})
     for server in resize.released:
         for role, disk, _ in disks_of(snapshot):
             if snapshot.get(CLAIM, claim_name(snapshot, server, role)) is not None:
@@ -225,12 +225,12 @@ def _claim_faults(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, fi
     return []
 
 
-def _readiness(snapshot: Snapshot, wanted: Sequence[int], *, has_served: bool) -> Condition:
+def _readiness(snapshot: Snapshot, servers: Sequence[int], *, has_served: bool) -> Condition:
     """ZooKeeperReady: a roll excuses the server that it restarts, and never an ensemble without a quorum."""
     waiting: list[str] = []
     down: list[str] = []
     pods = {
-        server: snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server))) for server in wanted
+        server: snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server))) for server in servers
     }
     rolling = excused(snapshot, names.ZOOKEEPER, pods)
     for server, pod in pods.items():
@@ -239,7 +239,7 @@ def _readiness(snapshot: Snapshot, wanted: Sequence[int], *, has_served: bool) -
             down.append(f"{server} has no pod{why}" if pod is None else f"{server} {not_ready_reason(pod)}")
             if server not in rolling:
                 waiting.append(down[-1])
-    if has_served and len(wanted) - len(down) <= len(wanted) // 2:
+    if has_served and len(servers) - len(down) <= len(servers) // 2:
         return condition_false(ZOOKEEPER_READY, "NoQuorum", f"no server serves clients; servers: {', '.join(down)}")
     if waiting:
         return condition_false(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {', '.join(waiting)}")

@@ -32,8 +32,8 @@ def ensemble_members(snapshot: Snapshot) -> tuple[int, ...] | None:
     files = snapshot.get(CONFIG_MAP, files_name(snapshot.cluster))
     if text := dig(files, "data", "members"):
         return tuple(range(1, len(str(text).splitlines()) + 1))
-    known = snapshot.zookeeper_ids()
-    return tuple(range(1, max(known) + 1)) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
+    highest = max(snapshot.zookeeper_ids(), default=0)
+    return tuple(range(1, highest + 1)) if highest > snapshot.cluster.zookeeper.replicas else None
 
 
 def first_members(snapshot: Snapshot) -> tuple[int, ...]:

@@ -102,8 +102,8 @@ def decide_removal(
             stopping.append(broker_id)
     released = tuple(number for number in stopping if number in empty and _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
-    known = {*racks, *snapshot.broker_racks}
-    delete = delete or _leftover(snapshot, known) or _claim_of_removed(snapshot, known)
+    known_ids = {*racks, *snapshot.broker_racks}
+    delete = delete or _leftover(snapshot, known_ids) or _claim_of_removed(snapshot, known_ids)
     condition = _condition(snapshot, surplus, stopping, held_by, unknown)
     requeue_after_s = SOON_S if stopping or delete else None
     return RemovalDecision(tuple(stopping), released, frozenset(empty), condition, delete, requeue_after_s)
@@ -175,12 +175,12 @@ def _field(snapshot: Snapshot, broker_id: int) -> str:
     return f"{pool.path}.replicas: {pool.replicas}"
 
 
-def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
+def _leftover(snapshot: Snapshot, known_ids: set[int]) -> Deletion | None:
     """The deletion of a Service or ConfigMap of a broker that no longer exists."""
     for kind in (SERVICE, CONFIG_MAP):
         for obj in snapshot.all(kind):
             number = label(obj, names.BROKER_ID)
-            if number is None or not number.isdecimal() or int(number) in known:
+            if number is None or not number.isdecimal() or int(number) in known_ids:
                 continue
             if is_ours(obj, snapshot.resource):
                 absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, int(number)))
@@ -188,13 +188,13 @@ def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
     return None
 
 
-def _claim_of_removed(snapshot: Snapshot, known: set[int]) -> Deletion | None:
+def _claim_of_removed(snapshot: Snapshot, known_ids: set[int]) -> Deletion | None:
     """The deletion of a claim of a broker that was removed, when spec asks for it."""
     if snapshot.cluster.brokers.claim_deletion_policy != "Delete" or snapshot.kafka is None:
         return None
     named = {replica for partition in snapshot.kafka.partitions for replica in partition.replicas}
     for number in snapshot.removed_ids():
-        if number in known or number in named or number in snapshot.kafka.brokers:
+        if number in known_ids or number in named or number in snapshot.kafka.brokers:
             continue
         for claim in claims_of(snapshot, number):
             if not is_terminating(claim) and not has_strays(claim):

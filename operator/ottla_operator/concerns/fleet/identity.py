@@ -105,10 +105,10 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     volumes are there. When a pool has too many brokers those with the highest ids are surplus (`broker_removal`).
     """
     brokers = snapshot.cluster.brokers
-    known = snapshot.broker_racks
-    racks = {broker_id: rack for broker_id, rack in known.items() if rack is not None}
-    found = racks_of_nodes(snapshot)
-    racks_condition = _racks_condition(snapshot, racks, found)
+    recorded = snapshot.broker_racks
+    racks = {broker_id: rack for broker_id, rack in recorded.items() if rack is not None}
+    node_racks = racks_of_nodes(snapshot)
+    racks_condition = _racks_condition(snapshot, racks, node_racks)
     shown = (racks_condition, _spread_condition(snapshot, racks))
     if wrong := snapshot.problems_below(*POOL_FIELDS, "metadata"):
         return Identities(racks, shown, invalid_spec(BROKERS_READY, wrong))
@@ -124,7 +124,7 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     reasons: list[Condition] = []
     for pool in brokers.pools:
         count = lacks.get(pool.name, 0)
-        usable = _usable_racks(snapshot, pool, found)
+        usable = _usable_racks(snapshot, pool, node_racks)
         if not count:
             continue
         if not usable:
@@ -136,7 +136,7 @@ def decide_identities(snapshot: Snapshot) -> Identities:
         kept = {number: rack for number, rack in _removed_of(snapshot, pool).items() if number not in taken}
         again = list(kept)[:count]
         racks.update((number, kept[number]) for number in again)
-        used = [*known, *snapshot.removed_ids(), *joining, *taken]
+        used = [*recorded, *snapshot.removed_ids(), *joining, *taken]
         new = free_ids(pool, brokers.pools, used, count - len(again))
         mine = [number for number, other in snapshot.pools.items() if other.name == pool.name] + again
         racks.update(spread(racks, new, usable, mine))
@@ -147,9 +147,9 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     return Identities(dict(sorted(racks.items())), shown, reasons[0] if reasons else None, leaving, joining)
 
 
-def _usable_racks(snapshot: Snapshot, pool: BrokerPool, found: Sequence[str]) -> list[str]:
-    usable = list(pool.racks) if pool.racks else list(found)
-    return usable if snapshot.nodes is None else [rack for rack in usable if rack in found]
+def _usable_racks(snapshot: Snapshot, pool: BrokerPool, node_racks: Sequence[str]) -> list[str]:
+    usable = list(pool.racks) if pool.racks else list(node_racks)
+    return usable if snapshot.nodes is None else [rack for rack in usable if rack in node_racks]
 
 
 def _removed_of(snapshot: Snapshot, pool: BrokerPool) -> dict[int, str]:
@@ -180,7 +180,7 @@ def _has_run(snapshot: Snapshot) -> bool:
     return any(annotation(claim, CLUSTER_ID) for claim in snapshot.all(CLAIM))
 
 
-def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequence[str]) -> Condition:
+def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], node_racks: Sequence[str]) -> Condition:
     """Ordered checks; the first that finds something is the reason."""
     brokers = snapshot.cluster.brokers
     if wrong := snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
@@ -189,13 +189,13 @@ def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequen
         message = "spec.brokers.racks: name the racks; the operator has no right to read nodes"
         return condition_false(RACKS_READY, "NodesNotReadable", message)
     if snapshot.nodes is not None:
-        if not found and not all(pool.racks for pool in brokers.pools):
+        if not node_racks and not all(pool.racks for pool in brokers.pools):
             return condition_false(
                 RACKS_READY, "NoRack", f"spec.brokers.rackKey: no node carries the label {brokers.rack_key}"
             )
         for pool in brokers.pools:
             for index, rack in enumerate(pool.racks):
-                if rack not in found:
+                if rack not in node_racks:
                     message = f"{pool.path_of('racks')}[{index}]: no node has {brokers.rack_key}={rack}"
                     return condition_false(RACKS_READY, "NoNodeInRack", message)
         nodes = {dig(node, "metadata", "name"): node for node in snapshot.nodes}

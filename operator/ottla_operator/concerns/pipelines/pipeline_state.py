@@ -62,12 +62,12 @@ def decide_state(
     return _as_reported(report, pod)
 
 
-def with_executors(state: PipelineState, wanted: Executors, pods: Sequence[Obj]) -> PipelineState:
+def with_executors(state: PipelineState, declared: Executors, pods: Sequence[Obj]) -> PipelineState:
     """The state with the executors: how many run, and of a query that runs why one does not start."""
     running = running_executors(pods)
     if state.reason != "QueryRunning":
         return replace(state, executors=running)
-    message = f"{state.message} with {running} of {wanted.instances} executors"
+    message = f"{state.message} with {running} of {declared.instances} executors"
     why = executor_not_ready_reason(pods)
     if why and not state.degraded:
         return replace(state, message=f"{message}: {why}", degraded="ExecutorsNotReady", executors=running)

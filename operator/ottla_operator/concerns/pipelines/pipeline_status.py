@@ -105,24 +105,24 @@ def _condition(status: Obj, type_: str) -> Obj:
     return next((one for one in status.get("conditions") or [] if one.get("type") == type_), {})
 
 
-def _progress(before: Obj, status: Obj, found: PipelineProgress | None, time: str) -> Obj | None:
+def _progress(before: Obj, status: Obj, reported: PipelineProgress | None, time: str) -> Obj | None:
     """What status.progress says: of the driver, or what it said a short time ago and nothing else has changed."""
-    known = before.get("progress")
-    if found is None:
-        return known
+    shown = before.get("progress")
+    if reported is None:
+        return shown
     progress: Obj = {
-        "lastBatchId": found.batch_id,
-        "lastBatchDurationMs": found.duration_ms,
-        "rowsPerSecond": found.rows_per_second,
-        "inputRows": found.input_rows,
-        "lag": found.lag,
+        "lastBatchId": reported.batch_id,
+        "lastBatchDurationMs": reported.duration_ms,
+        "rowsPerSecond": reported.rows_per_second,
+        "inputRows": reported.input_rows,
+        "lag": reported.lag,
     }
-    progress |= {"lastBatchTime": found.batch_time} if found.batch_time else {}
-    progress |= {"watermark": found.watermark} if found.watermark else {}
-    if known is None:
+    progress |= {"lastBatchTime": reported.batch_time} if reported.batch_time else {}
+    progress |= {"watermark": reported.watermark} if reported.watermark else {}
+    if shown is None:
         return {**progress, "updateTime": time}
-    if progress == {name: value for name, value in known.items() if name != "updateTime"}:
-        return dict(known)
-    is_same = {**status, "progress": known} == before
-    passed = seconds_between(str(known.get("updateTime") or ""), time)
-    return dict(known) if is_same and passed is not None and passed < PROGRESS_S else {**progress, "updateTime": time}
+    if progress == {name: value for name, value in shown.items() if name != "updateTime"}:
+        return dict(shown)
+    is_same = {**status, "progress": shown} == before
+    passed = seconds_between(str(shown.get("updateTime") or ""), time)
+    return dict(shown) if is_same and passed is not None and passed < PROGRESS_S else {**progress, "updateTime": time}

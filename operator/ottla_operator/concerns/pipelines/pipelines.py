@@ -75,8 +75,10 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
     ]
     if pipeline.executors is not None:
         desired += [pipeline_executors.role(resource), pipeline_executors.role_binding(resource)]
-    wanted = _workload(facts)
-    stale = [obj for obj in _own_workloads(facts) if (obj["kind"], name_of(obj)) != (wanted["kind"], name_of(wanted))]
+    workload = _workload(facts)
+    stale = [
+        obj for obj in _own_workloads(facts) if (obj["kind"], name_of(obj)) != (workload["kind"], name_of(workload))
+    ]
     if stale or (workload_of(facts) is None and (left := _left(facts))):
         names_left = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in (stale or left))
         delete = tuple((obj, "another document runs next") for obj in stale if not is_terminating(obj))
@@ -84,12 +86,12 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
             PipelineState("Pending", "Replacing", f"waits until {names_left} is gone"), (), tuple(desired), delete
         )
     live = workload_of(facts)
-    if live is None or wanted["kind"] != JOB.kind:
-        desired.append(wanted)
+    if live is None or workload["kind"] != JOB.kind:
+        desired.append(workload)
     elif not _is_finished(live) and bool(dig(live, "spec", "suspend")) != pipeline.is_suspended:
-        desired.append(_as_it_runs(wanted, live))
+        desired.append(_as_it_runs(workload, live))
     elif not is_owned_by(live, resource):
-        desired.append({**wanted, "spec": live["spec"]})  # it is adopted, and runs nothing once more
+        desired.append({**workload, "spec": live["spec"]})  # it is adopted, and runs nothing once more
     pod = current_pod(facts)
     delete = (
         *((job, "spec.suspend is true") for job in _to_suspend(facts)),
@@ -190,9 +192,9 @@ def _is_finished(obj: Obj) -> bool:
     return obj["kind"] == JOB.kind and (has_condition(obj, "Complete") or has_condition(obj, "Failed"))
 
 
-def _as_it_runs(wanted: Obj, live: Obj) -> Obj:
+def _as_it_runs(workload: Obj, live: Obj) -> Obj:
     """The Job with the pods that it has: they cannot be changed, and the operator may be another one by now."""
-    return {**wanted, "spec": {**live["spec"], "suspend": wanted["spec"]["suspend"]}}
+    return {**workload, "spec": {**live["spec"], "suspend": workload["spec"]["suspend"]}}
 
 
 def _to_suspend(facts: PipelineFacts) -> list[Obj]:
@@ -230,12 +232,14 @@ def _problems(facts: PipelineFacts) -> list[Problem]:
 
 def _claim_problems(pipeline: KafkaPipeline, live: Obj) -> Iterator[Problem]:
     """What Kubernetes does not change of a claim."""
-    size, wanted = str(dig(live, "spec", "resources", "requests", "storage") or "0"), pipeline.claim
-    if quantity(wanted.size) < quantity(size):
+    size, declared = str(dig(live, "spec", "resources", "requests", "storage") or "0"), pipeline.claim
+    if quantity(declared.size) < quantity(size):
         yield Problem("spec.checkpoint.size", f"the claim has {size}, and a volume does not become smaller")
-    known = dig(live, "spec", "storageClassName") or ""
-    if wanted.storage_class and wanted.storage_class != known:
-        yield Problem("spec.checkpoint.storageClassName", f"the claim has the class {known or 'none'} and keeps it")
+    live_class = dig(live, "spec", "storageClassName") or ""
+    if declared.storage_class and declared.storage_class != live_class:
+        yield Problem(
+            "spec.checkpoint.storageClassName", f"the claim has the class {live_class or 'none'} and keeps it"
+        )
     modes = list(dig(live, "spec", "accessModes") or [])
-    if set(modes) != set(wanted.access_modes):
+    if set(modes) != set(declared.access_modes):
         yield Problem("spec.checkpoint.accessModes", f"the claim has {', '.join(modes) or 'none'} and keeps it")

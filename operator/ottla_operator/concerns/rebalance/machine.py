@@ -293,13 +293,13 @@ def _wait(
     measured = _measured(current, facts, pending)
     if not pending:
         return RebalanceDecision(_to(measured, facts, "Plan", batch=(), reason=""), requeue_after_s=SOON_S)
-    wanted = facts.bytes_per_second if facts.mode == AUTO else None
+    declared_rate = facts.bytes_per_second if facts.mode == AUTO else None
     rate = current.throttled.bytes_per_second if current.throttled is not None else 0
     copies = any(member.added or member.log_dir for member in pending)
-    if wanted is not None and wanted != rate and copies and not facts.blocker:
+    if declared_rate is not None and declared_rate != rate and copies and not facts.blocker:
         topics = {member.topic for member in pending if member.added}
         before = current.throttled.topics if current.throttled is not None else ()
-        throttled = Throttled(wanted or rate, facts.to_throttle, tuple(sorted({*before, *topics})))
+        throttled = Throttled(declared_rate or rate, facts.to_throttle, tuple(sorted({*before, *topics})))
         return RebalanceDecision(_to(measured, facts, "Move", throttled=throttled), requeue_after_s=SOON_S)
     leaving = [member for member in pending if set(under_way.get(member.id, ())) & set(facts.leaving)]
     if leaving:

@@ -190,8 +190,10 @@ def _partition(
     """A partition with the replicas that it will have once its reassignment is done."""
     identity = (report.topic, report.index)
     removing = (observation.reassignments or {}).get(identity, ((), ()))[1]
-    known = stored.get(identity, {})
-    replicas = tuple(known.get(number) or FleetReplica(number) for number in report.replicas if number not in removing)
+    by_broker = stored.get(identity, {})
+    replicas = tuple(
+        by_broker.get(number) or FleetReplica(number) for number in report.replicas if number not in removing
+    )
     return FleetPartition(report.topic, report.index, replicas, factor, report.in_sync)
 
 
@@ -221,14 +223,14 @@ def _factors(snapshot: Snapshot) -> dict[str, int]:
     found: dict[str, int] = {}
     for topic, named in documents.items():
         for document in named:
-            wanted = dig(document, "spec", "replicas")
+            replicas = dig(document, "spec", "replicas")
             is_served = dig(document, "status", "topicName") == topic and dig(document, "status", "topicId")
             if (
                 is_served
-                and isinstance(wanted, int)
-                and wanted > 0
+                and isinstance(replicas, int)
+                and replicas > 0
                 and not is_terminating(document)
                 and not topic_owner_of(document, named)
             ):
-                found[topic] = wanted
+                found[topic] = replicas
     return found

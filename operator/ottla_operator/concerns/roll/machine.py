@@ -449,15 +449,15 @@ def _move_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> 
             return _stay(roll, moves=left, only_restore=True)
         return _to(facts, roll, "PickNext", batch=(), pods={}, moving=())
     stopping = running(batch)
-    wanted = movable(facts.kafka, stopping, facts.refused_moves)
+    to_move = movable(facts.kafka, stopping, facts.refused_moves)
     if left:
-        message = f"broker {', '.join(map(str, stopping))} leads {len(wanted)} partitions that others can lead"
+        message = f"broker {', '.join(map(str, stopping))} leads {len(to_move)} partitions that others can lead"
         return replace(_stay(roll, [message], moves=left), requeue_after_s=_soon(roll, message))
-    if not wanted:
+    if not to_move:
         return _to(facts, roll, "DeletePod", moving=())
     if roll.moving:  # these are over: the next ones are recorded in a status without them, so none is taken for another
         return replace(_stay(replace(roll, moving=())), requeue_after_s=RESTORE_REQUEUE_S)
-    moving = next_moves(facts.kafka, stopping, wanted)
+    moving = next_moves(facts.kafka, stopping, to_move)
     return replace(_stay(replace(roll, moving=moving)), requeue_after_s=0.0)
 
 
@@ -556,15 +556,15 @@ def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) 
     if facts.kafka is None or is_late or not facts.restores_leaders:
         return _next(roll, facts)
     settled = tuple(member.id for member in batch if not member.pending)
-    wanted = restorable(facts.kafka, settled, facts.refused_elections)
-    if not wanted:
+    to_elect = restorable(facts.kafka, settled, facts.refused_elections)
+    if not to_elect:
         return _next(roll, facts)
     if new := [member.id for member in batch if member.pod is not None and not member.pod.is_reachable]:
         waits = [f"broker {number} is ready since a moment ago: clients may not reach it yet" for number in new]
         return replace(_stay(roll, waits), requeue_after_s=RESTORE_REQUEUE_S)
-    message = f"{len(wanted)} partitions that prefer broker {', '.join(map(str, settled))} are led by others"
-    some = step(wanted)
-    soon = _soon(roll, message) if len(some) == len(wanted) else RESTORE_REQUEUE_S
+    message = f"{len(to_elect)} partitions that prefer broker {', '.join(map(str, settled))} are led by others"
+    some = step(to_elect)
+    soon = _soon(roll, message) if len(some) == len(to_elect) else RESTORE_REQUEUE_S
     return replace(_stay(roll, [message], elect=some), requeue_after_s=soon)
 
 

@@ -48,5 +48,5 @@ def decide_elections(
         are_reachable = are_reachable and is_reachable(pod, snapshot.now)
     if not set(broker_ids) <= set(snapshot.kafka.brokers):
         return Elections()
-    wanted = step(restorable(snapshot.kafka, broker_ids, observation.refused_elections))
-    return Elections(wanted if are_reachable else (), SOON_S if wanted else None)
+    to_elect = step(restorable(snapshot.kafka, broker_ids, observation.refused_elections))
+    return Elections(to_elect if are_reachable else (), SOON_S if to_elect else None)

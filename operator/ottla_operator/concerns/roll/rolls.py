@@ -83,14 +83,14 @@ def decide_roll(
     decided = machine.RollDecision(None)
     desired: tuple[Obj, ...] = ()
     deletion: Deletion | None = None
-    for role, wanted in ((names.ZOOKEEPER, servers), (names.BROKER, brokers.stateful_sets)):
+    for role, stateful_sets in ((names.ZOOKEEPER, servers), (names.BROKER, brokers.stateful_sets)):
         if recorded is not None and recorded.role != role:
             continue
         kept = not_to_stop[role] | (held(snapshot) | leaving if role == names.BROKER else frozenset())
-        others = _others(snapshot, wanted, leaving) if role == names.BROKER else {}
+        others = _others(snapshot, stateful_sets, leaving) if role == names.BROKER else {}
         facts = machine.RollFacts(
             role=role,
-            members=_members(snapshot, wanted, kept),
+            members=_members(snapshot, stateful_sets, kept),
             fleet_size=len({*snapshot.broker_racks, *(snapshot.kafka.brokers if snapshot.kafka else ())}),
             others=_members(snapshot, others, frozenset(others)).values(),
             kafka=snapshot.kafka,
@@ -103,7 +103,7 @@ def decide_roll(
             restored_moves=observation.restored_moves,
             leadership_timeout_s=float(snapshot.cluster.rolling.leadership_timeout_s),
             most=snapshot.cluster.rolling.max_batch,
-            awaits=_awaited_approval(snapshot, wanted),
+            awaits=_awaited_approval(snapshot, stateful_sets),
             leader=ensemble.leading_server(),
             waiting=_waiting(maintenance, observation.clusters_ahead),
             allows_unavailability=snapshot.cluster.rolling.allows_unavailability,
@@ -111,7 +111,7 @@ def decide_roll(
             store_blockers=store_blockers(snapshot, servers, ensemble.membership),
         )
         decided = machine.decide(recorded, facts)
-        desired = tuple(wanted[number] for number in decided.apply)
+        desired = tuple(stateful_sets[number] for number in decided.apply)
         kept_pods = [number for number, _ in decided.delete if number in not_to_stop[role]]
         if kept_pods and decided.roll is not None:
             blocked = tuple(f"a volume of {role} {number} would go with its pod" for number in kept_pods)
@@ -135,11 +135,11 @@ def decide_roll(
     return RollPlan(decision, decided.roll)
 
 
-def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
+def _awaited_approval(snapshot: Snapshot, stateful_sets: Mapping[int, Obj]) -> str:
     """The value that the annotation lacks, a hash of what members should run; "" when the roll may go on."""
     if snapshot.cluster.rolling.approval == "Automatic" and not snapshot.problems_below("spec.rolling"):
         return ""
-    needed = short_hash([wanted[number]["spec"]["template"] for number in sorted(wanted)])
+    needed = short_hash([stateful_sets[number]["spec"]["template"] for number in sorted(stateful_sets)])
     return "" if annotation(snapshot.resource, names.APPROVE_ROLL) == needed else needed
 
 
@@ -183,12 +183,17 @@ def held(snapshot: Snapshot) -> frozenset[int]:
     return with_state(snapshot.cluster.brokers.overrides, "Hold")
 
 
-def _others(snapshot: Snapshot, wanted: Mapping[int, Obj], leaving: Collection[int]) -> dict[int, Obj]:
+def _others(snapshot: Snapshot, stateful_sets: Mapping[int, Obj], leaving: Collection[int]) -> dict[int, Obj]:
     """The StatefulSets of the brokers that run and are not among those to roll, as they are."""
     found: dict[int, Obj] = {}
     for number in snapshot.broker_racks:
         live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, number))
-        if live is not None and number not in wanted and number not in leaving and not is_stopped(snapshot, number):
+        if (
+            live is not None
+            and number not in stateful_sets
+            and number not in leaving
+            and not is_stopped(snapshot, number)
+        ):
             found[number] = live
     return found
 
@@ -211,11 +216,11 @@ def _deletion(snapshot: Snapshot, facts: machine.RollFacts, roll: Roll, pods: Se
 
 
 def _members(
-    snapshot: Snapshot, wanted: Mapping[int, Obj], not_to_stop: frozenset[int]
+    snapshot: Snapshot, stateful_sets: Mapping[int, Obj], not_to_stop: frozenset[int]
 ) -> dict[int, machine.RollMember]:
     """The members of the roll. Those in `not_to_stop` have nothing pending, whatever has changed of them."""
     members: dict[int, machine.RollMember] = {}
-    for number, stateful_set in wanted.items():
+    for number, stateful_set in stateful_sets.items():
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
         if live is None:
             continue

@@ -72,7 +72,9 @@ class TopicDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _NeededChanges:
+    """What makes the topic as declared, and what of the declaration cannot be done."""
+
     changes: list[TopicChange] = field(default_factory=list)
     faults: list[Condition] = field(default_factory=list)
     requeue_after_wait: bool = False
@@ -119,27 +121,27 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
 
 def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
     """The KafkaTopic has its topic, and brokers have answered."""
-    wanted = _create(facts) if facts.live is None else _align(facts, facts.live)
+    needed = _create(facts) if facts.live is None else _align(facts, facts.live)
     keep = _deletes(facts.topic, is_adopted(facts)) and (
-        facts.live is not None or bool(wanted.changes) or has_finalizer
+        facts.live is not None or bool(needed.changes) or has_finalizer
     )
     is_mark_wrong = is_adopted(facts) is True and _has_mark(facts)
     finalizer = keep if keep != has_finalizer or is_mark_wrong else None
-    creates = any(isinstance(change, CreateTopic) for change in wanted.changes)
+    creates = any(isinstance(change, CreateTopic) for change in needed.changes)
     is_new = creates and not (facts.resource.get("status") or {}).keys() & {"adopted", "topicId"}
     marks = is_new and finalizer is True
     is_recorded = is_new and (marks or _has_mark(facts))
     record = _record(facts, creates) if (creates or finalizer is True) and not is_recorded else None
-    condition = wanted.faults[0] if wanted.faults else condition_true(READY)
-    if wanted.changes and not wanted.faults:
-        condition = condition_false(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
+    condition = needed.faults[0] if needed.faults else condition_true(READY)
+    if needed.changes and not needed.faults:
+        condition = condition_false(READY, "Changing", ", ".join(type(change).__name__ for change in needed.changes))
     status = _status(facts, condition)
     return TopicDecision(
-        tuple(wanted.changes),
+        tuple(needed.changes),
         finalizer,
         status,
         record,
-        requeue_after_wait=wanted.requeue_after_wait,
+        requeue_after_wait=needed.requeue_after_wait,
         is_marked=marks,
     )
 
@@ -216,8 +218,8 @@ def partitions_held(resource: Obj, limits: PartitionLimits) -> int:
         return int(status["partitions"])
     if status.get("adopted") is not False:
         return 0
-    wanted = dig(resource, "spec", "partitions")
-    return wanted if isinstance(wanted, int) and wanted > 0 else limits.default
+    declared = dig(resource, "spec", "partitions")
+    return declared if isinstance(declared, int) and declared > 0 else limits.default
 
 
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
@@ -332,23 +334,23 @@ def _release(facts: TopicFacts) -> TopicDecision:
     return TopicDecision((DeleteTopic(facts.topic.topic_name, topic_id),))
 
 
-def _create(facts: TopicFacts) -> _Wanted:
+def _create(facts: TopicFacts) -> _NeededChanges:
     topic = facts.topic
     if facts.problems:
-        return _Wanted(faults=[invalid_spec(READY, facts.problems)])
+        return _NeededChanges(faults=[invalid_spec(READY, facts.problems)])
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
-        return _Wanted(faults=[condition_false(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
+        return _NeededChanges(faults=[condition_false(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
     if why := why_refused(facts.limits, topic.partitions, 0):
-        return _Wanted(faults=[condition_false(READY, "PartitionLimit", why)], requeue_after_wait=True)
-    return _Wanted([CreateTopic(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
+        return _NeededChanges(faults=[condition_false(READY, "PartitionLimit", why)], requeue_after_wait=True)
+    return _NeededChanges([CreateTopic(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 
-def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
+def _align(facts: TopicFacts, live: TopicDescription) -> _NeededChanges:
     topic = facts.topic
-    wanted = _Wanted()
+    needed = _NeededChanges()
     if facts.problems:
-        wanted.faults.append(invalid_spec(READY, facts.problems))
+        needed.faults.append(invalid_spec(READY, facts.problems))
     if not any(problem.path.startswith(_CONFIG_FIELDS) for problem in facts.problems):
         changed = {
             key: value
@@ -358,19 +360,19 @@ def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
         left_alone = topic.unmanaged_config.union(NOT_MANAGED_KEYS)
         unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in left_alone)
         if changed or unset:
-            wanted.changes.append(AlterTopicConfig(topic.topic_name, changed, unset))
+            needed.changes.append(AlterTopicConfig(topic.topic_name, changed, unset))
     if topic.partitions > live.partitions and (why := why_refused(facts.limits, topic.partitions, live.partitions)):
-        wanted = replace(wanted, requeue_after_wait=True)
-        wanted.faults.append(condition_false(READY, "PartitionLimit", why))
+        needed = replace(needed, requeue_after_wait=True)
+        needed.faults.append(condition_false(READY, "PartitionLimit", why))
     elif topic.partitions > live.partitions:
-        wanted.changes.append(CreatePartitions(topic.topic_name, topic.partitions))
+        needed.changes.append(CreatePartitions(topic.topic_name, topic.partitions))
     elif 0 < topic.partitions < live.partitions:
         message = f"spec.partitions: the topic has {live.partitions}, and partitions cannot be taken away"
-        wanted.faults.append(condition_false(READY, "PartitionsDecreased", message))
+        needed.faults.append(condition_false(READY, "PartitionsDecreased", message))
     if 0 < topic.replicas != live.replicas:
-        wanted.faults.append(_replicas_change(facts, live))
-        return replace(wanted, requeue_after_wait=True)
-    return wanted
+        needed.faults.append(_replicas_change(facts, live))
+        return replace(needed, requeue_after_wait=True)
+    return needed
 
 
 def _replicas_change(facts: TopicFacts, live: TopicDescription) -> Condition:
@@ -387,13 +389,13 @@ def _replicas_change(facts: TopicFacts, live: TopicDescription) -> Condition:
 
 def _replicas_progress(facts: TopicFacts) -> Obj | None:
     """status.replicasChange: how far the rebalance has moved the topic to another number of replicas."""
-    live, wanted = facts.live, facts.topic.replicas
-    if live is None or live.error or live.is_internal or not 0 < wanted != live.replicas or facts.problems:
+    live, declared = facts.live, facts.topic.replicas
+    if live is None or live.error or live.is_internal or not 0 < declared != live.replicas or facts.problems:
         return None
-    if facts.rebalance_mode != "Auto" or wanted > facts.brokers:
+    if facts.rebalance_mode != "Auto" or declared > facts.brokers:
         return None
-    done = sum(1 for count in live.whole if count == wanted)
-    progress: Obj = {"from": live.replicas, "to": wanted, "partitionsDone": done, "partitions": live.partitions}
+    done = sum(1 for count in live.whole if count == declared)
+    progress: Obj = {"from": live.replicas, "to": declared, "partitionsDone": done, "partitions": live.partitions}
     return progress if facts.bytes_to_go is None else {**progress, "bytesToGo": facts.bytes_to_go}
 
 

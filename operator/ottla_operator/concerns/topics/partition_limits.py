@@ -27,23 +27,23 @@ class PartitionLimits:
 NO_LIMITS = PartitionLimits()
 
 
-def growth(limits: PartitionLimits, wanted: int, present: int) -> int:
+def growth(limits: PartitionLimits, declared: int, present: int) -> int:
     """The partitions that a topic would get.
 
     Args:
-        wanted: spec.partitions, -1 when it is absent.
+        declared: spec.partitions, -1 when it is absent.
         present: the partitions that the topic has, 0 when it does not exist.
 
     >>> limits = PartitionLimits(default=3)
     >>> growth(limits, -1, 0), growth(limits, -1, 1), growth(limits, 5, 2), growth(limits, 2, 5)
     (3, 0, 3, 0)
     """
-    if wanted < 1:
+    if declared < 1:
         return 0 if present else limits.default
-    return max(0, wanted - present)
+    return max(0, declared - present)
 
 
-def why_refused(limits: PartitionLimits, wanted: int, present: int) -> str:
+def why_refused(limits: PartitionLimits, declared: int, present: int) -> str:
     """The limit that a topic would exceed, in words that name its field; "" when it may grow.
 
     >>> why_refused(PartitionLimits("c", per_topic=10), 12, 0)
@@ -51,7 +51,7 @@ def why_refused(limits: PartitionLimits, wanted: int, present: int) -> str:
     >>> why_refused(PartitionLimits("c", in_all=100, left=2), 5, 2)
     'spec.partitions: 3 more partitions are too many for spec.topics.maxPartitions of KafkaCluster c, 100: 2 are left'
     """
-    added = growth(limits, wanted, present)
+    added = growth(limits, declared, present)
     if not added:
         return ""
     total = present + added
@@ -80,9 +80,9 @@ def rooms(limits: PartitionLimits, used: int, asking: Iterable[tuple[str, int, i
     """
     left = max(0, limits.in_all - used)
     found = {}
-    for name, wanted, present in asking:
+    for name, declared, present in asking:
         found[name] = left
-        added = growth(limits, wanted, present)
+        added = growth(limits, declared, present)
         if added <= left and not (limits.per_topic and present + added > limits.per_topic):
             left -= added
     return found
