@@ -82,7 +82,9 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, flights: Sequence[b
             raise SystemExit(f"only {sent.acknowledged} records were acknowledged: {sent.errors[:1]}")
         killer.join()
         reading = progress.add_task("read back", total=sent.acknowledged)
-        found = read_and_compare(bootstrap, TOPIC, flights, sent, lambda done: progress.update(reading, completed=done))
+        comparison = read_and_compare(
+            bootstrap, TOPIC, flights, sent, lambda done: progress.update(reading, completed=done)
+        )
     picture = BUILD / "flights.png"
     plot(sent.acknowledged_at, killed_at[0], victim, picture)
     total = _grouped(len(flights))
@@ -94,8 +96,12 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, flights: Sequence[b
         f"{_grouped(before)} are acknowledged before, {_grouped(sent.acknowledged - before)} after",
         soft_wrap=True,
     )
-    console.print(f"read       {_at_rate(found.read, found.seconds)}, each compared with what was sent", soft_wrap=True)
-    console.print(f"[bold]{found.lost} of {total} lost[/bold], {found.altered} altered, {found.repeated} repeated")
+    console.print(
+        f"read       {_at_rate(comparison.read, comparison.seconds)}, each compared with what was sent", soft_wrap=True
+    )
+    console.print(
+        f"[bold]{comparison.lost} of {total} lost[/bold], {comparison.altered} altered, {comparison.repeated} repeated"
+    )
     console.print(f"picture    {_short(picture)}: records per second over time, the kill marked", soft_wrap=True)
     console.print(f"records    {_short(fleet.data)}; the fleet's log is fleet.log in it", soft_wrap=True)
     console.print(f"all of it took {time.monotonic() - began:.0f} s")
@@ -104,7 +110,7 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, flights: Sequence[b
         _next_steps(console, fleet, bootstrap)
     for error in sent.errors[:5]:
         console.print(f"not acknowledged: {error}", style="red")
-    is_whole = not (found.lost or found.altered or found.repeated) and sent.acknowledged == len(flights)
+    is_whole = not (comparison.lost or comparison.altered or comparison.repeated) and sent.acknowledged == len(flights)
     if not 0 < before < sent.acknowledged:
         console.print(
             "the kill does not fall between acknowledged records: run it again on an idle machine", style="red"

@@ -131,7 +131,7 @@ def read_and_compare(
     start = time.monotonic()
     partitions = consumer.list_topics(topic, timeout=_READ_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-    found = Comparison()
+    comparison = Comparison()
     seen = bytearray(len(flights))
     at_end: set[int] = set()
     progress_at = start
@@ -146,22 +146,22 @@ def read_and_compare(
                 assert partition is not None
                 at_end.add(partition)
                 continue
-            found.read += 1
+            comparison.read += 1
             key = message.key()
             assert key is not None
             index = int(key)
-            found.repeated += seen[index]
-            found.altered += message.value() != flights[index]
+            comparison.repeated += seen[index]
+            comparison.altered += message.value() != flights[index]
             seen[index] = 1
-        on_progress(found.read)
+        on_progress(comparison.read)
         if messages:
             progress_at = time.monotonic()
         elif time.monotonic() - progress_at > _READ_S:
             break
     consumer.close()
-    found.lost = sum(1 for index, at in enumerate(sent.acknowledged_at) if at is not None and not seen[index])
-    found.seconds = time.monotonic() - start
-    return found
+    comparison.lost = sum(1 for index, at in enumerate(sent.acknowledged_at) if at is not None and not seen[index])
+    comparison.seconds = time.monotonic() - start
+    return comparison
 
 
 def leader_of(bootstrap: str, topic: str, partition: int) -> int:

@@ -34,8 +34,8 @@ def skip_reason() -> str:
     except MissingRequirement:
         return f"Spark needs Java, which was not found:  {INSTALL_JAVA}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
-    if found is None or int(found[1]) < _LEAST_JAVA:
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    if version is None or int(version[1]) < _LEAST_JAVA:
         return f"Spark needs Java {_LEAST_JAVA} or later, {java} is older:  {INSTALL_JAVA}"
     return ""
 

@@ -133,16 +133,16 @@ def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic 
         return None
     kind = document.get("kind")
     if kind == "KafkaCluster":
-        cluster, found = parse_cluster(document)
-        problems += found
+        cluster, document_problems = parse_cluster(document)
+        problems += document_problems
         return cluster
     if kind == "KafkaTopic":
-        topic, found = parse_topic(document)
-        problems += found
+        topic, document_problems = parse_topic(document)
+        problems += document_problems
         return topic
     if kind == "KafkaPipeline":
-        pipeline, found = parse_pipeline(document)
-        problems += found
+        pipeline, document_problems = parse_pipeline(document)
+        problems += document_problems
         return pipeline
     kinds = ("KafkaCluster", "KafkaTopic", "KafkaPipeline")
     wrong = "" if kind is None else f", not {kind!r}{is_meant(str(kind), kinds)}"

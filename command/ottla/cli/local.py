@@ -299,7 +299,7 @@ def _apply(directory: Path, request: dict[str, Any]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            found = ask(directory, request, timeout_s=_APPLY_TIMEOUT_S)
+            answer = ask(directory, request, timeout_s=_APPLY_TIMEOUT_S)
             break
         except NotRunning as error:  # the process that has the lock does not listen yet
             if time.monotonic() > deadline:
@@ -307,13 +307,13 @@ def _apply(directory: Path, request: dict[str, Any]) -> None:
             time.sleep(_POLL_S)
         except ControlError as error:
             fail(str(error))
-    print_applied(found, f"{_command('down', directory)}, then up again")
-    say(f"bootstrap  {found['bootstrap']}")
-    print_topics(found["topics"])
-    refused = [one["name"] for one in found["config"] if one["error"]]
+    print_applied(answer, f"{_command('down', directory)}, then up again")
+    say(f"bootstrap  {answer['bootstrap']}")
+    print_topics(answer["topics"])
+    refused = [one["name"] for one in answer["config"] if one["error"]]
     if refused:
-        complain(f"{len(refused)} of {len(found['config'])} broker keys could not be changed: {', '.join(refused)}")
-    if failed := failed_topics(found["topics"]):
+        complain(f"{len(refused)} of {len(answer['config'])} broker keys could not be changed: {', '.join(refused)}")
+    if failed := failed_topics(answer["topics"]):
         complain(failed)
     if refused or failed:
         raise typer.Exit(1)

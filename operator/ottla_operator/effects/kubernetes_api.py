@@ -142,12 +142,12 @@ class KubernetesClient:
                     raise _error(response.status, await response.read())  # type: ignore[no-untyped-call]
                 async for line in response.response.content:
                     event = _json(line)
-                    found = event.get("object")
-                    if not isinstance(found, dict):
+                    obj = event.get("object")
+                    if not isinstance(obj, dict):
                         raise ApiError(0, "NoEvent", f"GET {path}: a watch gave {line[:200]!r}")
                     if event.get("type") == "ERROR":
-                        raise _error(int(found.get("code") or 500), line, found)
-                    yield str(event.get("type")), {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+                        raise _error(int(obj.get("code") or 500), line, obj)
+                    yield str(event.get("type")), {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
             finally:
                 response.response.close()
         except (TimeoutError, aiohttp.ClientError, OSError, LineTooLong) as error:

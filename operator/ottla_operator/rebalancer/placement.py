@@ -79,14 +79,14 @@ def _keep_most(assignment: Assignment, p: int, factor: int) -> bool:
                 continue
             leaving = [broker for broker in before if broker not in kept]
             free = [broker for broker in candidates if broker not in leaving]
-            found = _search(assignment, kept, free, factor - size, tries)
-            if found is None:
+            targets = _search(assignment, kept, free, factor - size, tries)
+            if targets is None:
                 continue
-            for source, target in zip(leaving, found, strict=False):
+            for source, target in zip(leaving, targets, strict=False):
                 assignment.move(p, source, target)
-            for broker in leaving[len(found) :]:
+            for broker in leaving[len(targets) :]:
                 assignment.remove(p, broker)
-            for target in found[len(leaving) :]:
+            for target in targets[len(leaving) :]:
                 assignment.add(p, target)
             return True
     return False

@@ -312,15 +312,15 @@ class ClusterTask:
     async def _write_status(self, resource: Obj, status: Obj) -> None:
         """Writes it when it differs, and emits the Events of what has changed and the Warnings that are due."""
         before, now = resource.get("status") or {}, self._environment.now()
-        found: list[Obj] = []
+        new_events: list[Obj] = []
         if before != status:
             answer = await self._api.replace_status({**resource, "status": status})
             self._prerequisites.wrote_status(KAFKA_CLUSTER, status, answer)
             self._cache.put(answer)
-            found += events(resource, before, status, now, waits=True)
+            new_events += events(resource, before, status, now, waits=True)
             self._delayed_warnings.changed(before, status, now)
-        found += [warning_event(resource, item, now) for item in self._delayed_warnings.due(status, now)]
-        await emit_events(self._api, self._log, found)
+        new_events += [warning_event(resource, item, now) for item in self._delayed_warnings.due(status, now)]
+        await emit_events(self._api, self._log, new_events)
 
 
 def _of(snapshot: Snapshot) -> Iterator[Obj]:

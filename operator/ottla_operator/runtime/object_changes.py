@@ -99,8 +99,8 @@ class ObjectChanges:
             current = await self._api.get(kind, namespace_of(live), name_of(live))
             if current is None or uid_of(current) != uid_of(live) or is_terminating(current):
                 return
-            found = differences(current, obj)
-            if not found:
+            differing = differences(current, obj)
+            if not differing:
                 self._cache.put(current)  # the watch is behind
                 return
             metadata = dict(current["metadata"])
@@ -115,8 +115,8 @@ class ObjectChanges:
                 if error.status == 409 and attempt < _ATTEMPTS - 1:
                     continue  # its controller has written its status meanwhile
                 raise
-            self._log.info("%s %s: others have changed %s; put back", kind.kind, name_of(live), ", ".join(found))
-            self._contested.note(obj, found, answer)
+            self._log.info("%s %s: others have changed %s; put back", kind.kind, name_of(live), ", ".join(differing))
+            self._contested.note(obj, differing, answer)
             self._cache.put(answer)
             return
 

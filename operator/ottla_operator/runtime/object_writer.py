@@ -58,8 +58,8 @@ class ObjectWriter:
         Args:
             repairs: what has to be put back of StatefulSets (`facts.repairs`).
         """
-        found = difference(snapshot, desired)
-        foreign = list(found.foreign)
+        changed = difference(snapshot, desired)
+        foreign = list(changed.foreign)
         failed: ApiError | None = None
         for obj in repairs:
             live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
@@ -68,7 +68,7 @@ class ObjectWriter:
                 await self._changes.put_back(obj, live)
             except ApiError as error:
                 failed = failed or error
-        for obj in found.create:
+        for obj in changed.create:
             kind = KINDS[obj["kind"]]
             try:
                 there = await self._api.get(kind, self._key[0], name_of(obj))
@@ -86,7 +86,7 @@ class ObjectWriter:
                     foreign.append(obj)
             except ApiError as error:
                 failed = failed or error
-        for obj in found.change:
+        for obj in changed.change:
             live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
             assert live is not None, "only what exists is changed"
             try:

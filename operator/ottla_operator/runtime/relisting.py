@@ -32,13 +32,13 @@ async def relist(
     before = frozenset(
         uid_of(obj) for obj in cache.all(kind) if namespace is None or dig(obj, "metadata", "namespace") == namespace
     )
-    found: set[str] = set()
+    uids: set[str] = set()
     page = await api.list_page(kind, namespace, labels)
     while True:
         for obj in page.items:
-            found.add(uid_of(obj))
+            uids.add(uid_of(obj))
             on_event(None, obj)
         if not page.rest:
             break
         page = await api.list_page(kind, namespace, labels, page.rest)
-    return cache.keep_only(kind, before, frozenset(found)), page.version
+    return cache.keep_only(kind, before, frozenset(uids)), page.version

@@ -399,12 +399,12 @@ class TopicTask:
             for item in items:
                 self._requeue_failed(item.name, f"the KafkaTopics could not be read before a deletion: {error}")
             return []
-        found: dict[str, list[Obj]] = {}
+        by_topic: dict[str, list[Obj]] = {}
         for obj in listed:
-            found.setdefault(declared_topic(obj), []).append(obj)
+            by_topic.setdefault(declared_topic(obj), []).append(obj)
 
         async def again(item: _Item) -> _Item | None:
-            documents = found.get(item.topic, [])
+            documents = by_topic.get(item.topic, [])
             fresh = next((obj for obj in documents if uid_of(obj) == uid_of(item.facts.resource)), None)
             if fresh is None:
                 self.queue.done(item.name)

@@ -70,9 +70,9 @@ def load(path: Path) -> Functions:
         raise NotCompiled(f"{path.name} was made of other sources (python -m ottla_pipeline.compiled.build)")
 
     def typed(name: str, result: Any, *arguments: Any) -> Any:
-        found = library[name]
-        found.restype, found.argtypes = result, arguments
-        return found
+        function = library[name]
+        function.restype, function.argtypes = result, arguments
+        return function
 
     a, n = _ADDRESS, _NUMBER
     return Functions(

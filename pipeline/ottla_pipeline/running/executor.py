@@ -77,12 +77,12 @@ def environment_of(environment: Mapping[str, str], spark_home: Path, folder: Pat
 
 def main(arguments: Sequence[str]) -> None:
     """Replaces this process by the executor. Exit code 1 where it is called otherwise."""
-    found = importlib.util.find_spec("pyspark")
-    if list(arguments) != ["executor"] or found is None or found.origin is None:
+    specification = importlib.util.find_spec("pyspark")
+    if list(arguments) != ["executor"] or specification is None or specification.origin is None:
         sys.exit("usage: python -m ottla_pipeline.running.executor executor, with pyspark, in a pod that Spark makes")
     if absent := missing(os.environ):
         sys.exit(f"a driver of Spark sets {', '.join(absent)}: this is for pods of spec.executors")
-    home = Path(found.origin).parent
+    home = Path(specification.origin).parent
     program = command(os.environ, home)
     os.execvpe(program[0], program, environment_of(os.environ, home, Path.cwd()))
 

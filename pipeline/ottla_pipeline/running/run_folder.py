@@ -165,10 +165,10 @@ class RunFolder:
         return deleted
 
     def _check_owner(self) -> None:
-        found = self.status()
-        if found is None:
+        status = self.status()
+        if status is None:
             return
-        owner = {name: found.get(name) for name in self._owner}
+        owner = {name: status.get(name) for name in self._owner}
         if owner != self._owner:
             raise RunFolderError(
                 f"spec.checkpoint.path {self.path} is the folder of the pipeline {owner['namespace']}/"

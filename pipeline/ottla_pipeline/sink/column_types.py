@@ -33,6 +33,6 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
     if topic is None and "topic" not in types:
         raise ColumnError("topic", "is required unless the option topic names the topic of all rows")
     for name, allowed in _TYPES.items():
-        found = types.get(name)
-        if found is not None and found not in allowed and not (name == "topic" and topic is not None):
-            raise ColumnError(name, f"must be {' or '.join(allowed)}, not {found}")
+        column_type = types.get(name)
+        if column_type is not None and column_type not in allowed and not (name == "topic" and topic is not None):
+            raise ColumnError(name, f"must be {' or '.join(allowed)}, not {column_type}")

@@ -61,26 +61,26 @@ def delete_left(directories: Iterable[str], write: WriteName, *, of_all_drivers:
     """
     driver = "*" if of_all_drivers else write.driver
     for directory in directories:
-        for found in Path(directory).glob(f"{PREFIX}-{driver}-{write.batch}-*"):
-            _delete(found)
+        for path in Path(directory).glob(f"{PREFIX}-{driver}-{write.batch}-*"):
+            _delete(path)
 
 
 def sweep(directory: str, write: WriteName, now_s: float | None = None) -> None:
     """Deletes what writes of killed drivers have left, before `write` adds its own files. `now_s`: since 1970."""
     now_s = time.time() if now_s is None else now_s
     runs: dict[StartedProcess, bool] = {}
-    for found, driver in _files(directory):
-        if f"-{write.batch}-" in found.name:
+    for path, driver in _files(directory):
+        if f"-{write.batch}-" in path.name:
             continue
         process = _process_of(driver)
         if process is None:
-            is_garbage = _age_s(found, now_s) > LEFT_AFTER_S
+            is_garbage = _age_s(path, now_s) > LEFT_AFTER_S
         else:
             if process not in runs:
                 runs[process] = _start_of(process.number) == process.start
             is_garbage = not runs[process]
         if is_garbage:
-            _delete(found)
+            _delete(path)
 
 
 def _files(directory: str) -> Iterator[tuple[Path, str]]:

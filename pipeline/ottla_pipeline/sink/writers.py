@@ -165,6 +165,6 @@ def _delete(outputs: Sequence[TaskOutput], options: WriteOptions, write: WriteNa
     for output in outputs:
         output.delete()
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        found = {str(Path(output.path).parent) for output in outputs if output.path is not None}
+        folders = {str(Path(output.path).parent) for output in outputs if output.path is not None}
         own = spool_directory(options.spool_directory, machine())
-        delete_left(found | ({own} if own is not None else set()), write, of_all_drivers=of_all_drivers)
+        delete_left(folders | ({own} if own is not None else set()), write, of_all_drivers=of_all_drivers)

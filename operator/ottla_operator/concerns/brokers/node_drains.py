@@ -22,12 +22,12 @@ SHOWN = 5
 
 def decide_node_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> Condition:
     """What each broker and server on a cordoned node waits for."""
-    found = pods_on_cordoned_nodes(snapshot)
-    if not found:
+    cordoned_pods = pods_on_cordoned_nodes(snapshot)
+    if not cordoned_pods:
         return condition_true(NODES_SCHEDULABLE)
     blocker = eviction_blocker(snapshot, list(broker_ids))
     texts, bound, blocked = [], False, False
-    for key, number, node in found:
+    for key, number, node in cordoned_pods:
         who = f"{'broker' if key == names.BROKER_ID else 'server'} {number} on cordoned node {node}"
         claims = [claim for claim in snapshot.all(CLAIM) if label(claim, key) == str(number)]
         local = [name_of(claim) for claim in claims if is_on_one_node(snapshot, claim)]

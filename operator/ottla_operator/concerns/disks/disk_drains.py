@@ -331,9 +331,9 @@ def _move(
         for one, path in stored
         if (one.topic, one.index) not in on_the_way
     )
-    found = plan(FleetPlacement((broker,), partitions), Policy(balance=False))
+    drain_plan = plan(FleetPlacement((broker,), partitions), Policy(balance=False))
     refused = {(topic, index): why for (at, topic, index), why in observation.refused_moves.items() if at == number}
-    planned = [one for one in found.log_dir_moves if one.before == log_dir(drain.disk)]
+    planned = [one for one in drain_plan.log_dir_moves if one.before == log_dir(drain.disk)]
     possible = [one for one in planned if (one.topic, one.index) not in refused]
     if not planned and not on_the_way:
         return (), f"{text}: no other log directory of the broker has room; move its replicas to other brokers", None
