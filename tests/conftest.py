@@ -153,11 +153,21 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     logging.disable(logging.NOTSET)  # a run of the simulator in a test before may have silenced it for good
+    drop_dead_log_handlers()
     if os.environ.get("OTTLA_TEST_ALL") != "1":
         return
     for marker, why in REASONS.items():
         if item.get_closest_marker(marker) and why():
             pytest.fail(f"OTTLA_TEST_ALL=1 and {why()}", pytrace=False)
+
+
+def drop_dead_log_handlers() -> None:
+    """A program that a test has run may have left a handler on a stream that was captured and is closed: each line of
+    the log would be a traceback."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
+            root.removeHandler(handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
