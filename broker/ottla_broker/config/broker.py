@@ -20,6 +20,7 @@ from ottla_broker.config.description import (
 from ottla_broker.config.dynamic import check_update, refuse_unserved, usable
 from ottla_broker.config.layers import Layers
 from ottla_broker.config.listeners import Listeners, parse_listeners
+from ottla_broker.config.passwords import password_encoder
 from ottla_broker.config.properties import parse_properties
 from ottla_broker.config.rules import check, check_start
 from ottla_broker.config.tls import check_tls
@@ -59,6 +60,7 @@ class BrokerConfig(BrokerValues):
         check_start(self)
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
         check_tls(self, self.listeners)
+        password_encoder(self)
 
     @classmethod
     def from_properties(cls, text: str, overrides: Sequence[str] = ()) -> BrokerConfig:
@@ -136,17 +138,20 @@ class BrokerConfig(BrokerValues):
         """The keys that are given for one listener, and their text in force."""
         return {name: self.original(name) for name in self.given_keys if name.startswith("listener.name.")}
 
-    def check_update(self, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool) -> None:
+    def check_update(self, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool) -> BrokerValues:
         """Checks a request that replaces the `stored` values by `new`; `cluster_wide` for the default of all brokers.
 
         A stored value that the request does not change is not checked.
+
+        Returns:
+            The values that would be in force.
 
         Raises:
             KafkaError: INVALID_REQUEST (Apache Kafka's code here) for a key that cannot change while the broker runs,
                 a per-broker one given cluster-wide, a bad value, or values that do not fit together;
                 INVALID_CONFIG for a good value that is not served yet. An unknown key may have any value.
         """
-        check_update(self, stored, new, cluster_wide=cluster_wide)
+        return check_update(self, stored, new, cluster_wide=cluster_wide)
 
     def on_change(self, listener: ChangeListener) -> None:
         self._change_listeners.append(listener)

@@ -67,8 +67,6 @@ def check_key(name: str, text: str, *, cluster_wide: bool) -> None:
     refuse_unserved(known, value, name, text)
     if known.name in _LISTENERS:
         raise NotServed(name, text, "changes of listeners need a restart; a running change is not served yet")
-    if known.is_sensitive:
-        raise NotServed(name, "[hidden]", "secrets cannot be stored yet")
 
 
 def is_changeable(name: str, text: str) -> bool:
@@ -81,7 +79,8 @@ def is_changeable(name: str, text: str) -> bool:
     >>> is_changeable("message.max.byte", "5000")
     False
     """
-    if find_key(name) is None:
+    known = find_key(name)
+    if known is None or known.is_sensitive:  # a password needs password.encoder.secret
         return False
     try:
         check_key(name, text, cluster_wide=False)
@@ -130,9 +129,15 @@ def check_in_force(values: BrokerValues) -> None:
     check_tls(values, parse_listeners(values.by_name, values.is_given))
 
 
+def _check_password(values: BrokerValues, name: str) -> None:
+    known = find_key(name)
+    if known is not None and known.is_sensitive and not values.by_name["password.encoder.secret"]:
+        raise ConfigError(name, "[hidden]", "to be stored, a password needs password.encoder.secret of the broker")
+
+
 def check_update(
     values: BrokerValues, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool
-) -> None:
+) -> BrokerValues:
     """See `BrokerConfig.check_update`. Source: DynamicBrokerConfig.validate."""
     touched = {name: text for name, text in new.items() if stored.get(name) != text}
     not_served: NotServed | None = None
@@ -142,6 +147,7 @@ def check_update(
                 check_key(name, text, cluster_wide=cluster_wide)
             except NotServed as error:
                 not_served = not_served or error
+            _check_password(values, name)
         in_force = values.layers.of(cluster_wide=cluster_wide)
         layer = {name: in_force[name] for name in new if name in in_force} | touched
         changed = values.with_layers(values.layers.replacing(layer, cluster_wide=cluster_wide))
@@ -151,6 +157,7 @@ def check_update(
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not_served is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(not_served))
+    return changed
 
 
 def usable(values: BrokerValues, stored: Layers) -> tuple[Layers, tuple[str, ...]]:

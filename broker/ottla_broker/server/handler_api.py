@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.ports.network import Chunk
 from ottla_broker.server.turns import Each, LongWork
 
@@ -137,6 +138,18 @@ GoOnInTurns = Callable[["RequestContext", Callable[[LongWork], Coroutine[Any, An
 with what it raises."""
 
 
+class CertificateStores(Protocol):
+    """The stores of keys and certificates that the configuration names."""
+
+    async def check(self, values: BrokerValues) -> None:
+        """Raises KafkaError when those of other values could not be used."""
+        ...
+
+    async def refresh(self) -> None:
+        """Brings those of the values in force into force."""
+        ...
+
+
 @dataclass(slots=True)
 class Services:
     """The parts of a running broker, as the handlers see them. Made once by `server.assembly`."""
@@ -160,6 +173,7 @@ class Services:
     transaction_coordinator: TransactionCoordinator
     producer_ids: ProducerIds
     dynamic_config: DynamicConfig
+    certificate_stores: CertificateStores
     throttle: Throttle
     resolve: Callable[[str], Awaitable[list[str]]]
     """Network.resolve: the addresses of a host."""

@@ -208,6 +208,7 @@ class Node:
             group_coordinator=absent,
             transaction_coordinator=absent,
             producer_ids=absent,
+            certificate_stores=absent,
             dynamic_config=no_overrides,
             throttle=self.throttling,
             resolve=absent,

@@ -202,6 +202,7 @@ def make_serving(
         transaction_coordinator=transactions.coordinator,
         producer_ids=producer_ids,
         dynamic_config=dynamic_config,
+        certificate_stores=core.tls,
         throttle=core.throttling,
         resolve=ports.network.resolve,
         auto_create=creation.create,

@@ -16,10 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.tls import TLS_PROTOCOLS, tls_settings
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock, Network
 from ottla_broker.ports.network import Connection, Connector, HandlerFactory, Tls
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.security.tls_settings import TlsError, TlsSettings
 
 if TYPE_CHECKING:
@@ -151,6 +153,22 @@ class TlsContexts:
             self._register_gauges(listener)
         self._config.on_change(self._on_change)
         self._clock.spawn(self._follow(), name="stores of keys and certificates")
+
+    async def check(self, values: BrokerValues) -> None:
+        """Reads the stores that other values would name. Nothing changes.
+
+        Source: DynamicBrokerConfig.validateReconfiguration.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for a store that cannot be used.
+        """
+        for one in self._of_listeners.values():
+            settings = tls_settings(values, one.listener)
+            if settings != one.settings:
+                try:
+                    self._check_successor(one, settings, await self._clock.in_thread(one.load, settings, self._now()))
+                except TlsError as error:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     async def _load(self, listener: str, role: str, load: Load) -> ListenerTls:
         settings = tls_settings(self._config, listener)

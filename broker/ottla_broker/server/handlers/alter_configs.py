@@ -41,6 +41,7 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
             return
         await change_stored(
             services.dynamic_config,
+            services.certificate_stores,
             entity_of(resource.resource_type, resource.resource_name, services.dynamic_config.broker_id),
             operations,
             replace=True,

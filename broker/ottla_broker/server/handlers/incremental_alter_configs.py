@@ -60,6 +60,7 @@ async def _change(services: Services, resource: AlterConfigsResource, *, validat
         return
     await change_stored(
         services.dynamic_config,
+        services.certificate_stores,
         entity_of(resource.resource_type, resource.resource_name, broker_id),
         operations,
         replace=False,

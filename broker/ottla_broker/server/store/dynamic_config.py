@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
+from ottla_broker.config.passwords import password_encoder
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.quota_znodes import ENTITY_TYPES as QUOTA_ENTITY_TYPES
 from ottla_broker.ports import Clock, Coordination
@@ -36,6 +37,7 @@ from ottla_broker.ports.coordination import (
     Set,
 )
 from ottla_broker.server.store.store_watch import StoreWatch
+from ottla_broker.server.store.stored_passwords import StoredPasswords
 from ottla_broker.server.store.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
 
@@ -72,6 +74,7 @@ class DynamicConfig:
         self._on_topic_config = on_topic_config
         self._logger = logger
         self.quotas = StoredQuotas(coordination, on_quotas, logger)
+        self._passwords = StoredPasswords(password_encoder(config), clock.in_thread, logger)
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
         self._last_seen = -1
@@ -87,6 +90,7 @@ class DynamicConfig:
         changes = self._changes(names)
         self._last_seen = max(changes, default=-1)
         await self._reload()
+        await self._encode_again()
         for name in changes.values():
             self._expire_later(name)
         self._clock.spawn(self._watch.follow(self._apply_changes), name="dynamic configuration")
@@ -120,7 +124,8 @@ class DynamicConfig:
             data, _ = await self._coordination.get(path)
         except NoNode:
             return {}
-        return self._decode(path, data)
+        values = self._decode(path, data)
+        return values if entity_type == TOPICS else (await self._passwords.decode(path, values)).readable
 
     async def topic_exists(self, topic: str) -> bool:
         """Whether the topic exists and is not being deleted.
@@ -150,11 +155,14 @@ class DynamicConfig:
         while True:
             try:
                 data, stat = await self._coordination.get(path)
-                new = change(self._decode(path, data))
-                write: Set | Create = Set(path, znodes.encode_config(new), stat.version)
             except NoNode:
-                new = change({})
-                write = Create(path, znodes.encode_config(new))
+                before, version = await self._passwords.decode(path, {}), None
+            else:
+                before, version = await self._passwords.decode(path, self._decode(path, data)), stat.version
+            changed = change({**before.readable, **before.unreadable})
+            new = {name: value for name, value in changed.items() if before.unreadable.get(name) != value}
+            encoded = znodes.encode_config({**changed, **await self._passwords.encode(new)})
+            write = Create(path, encoded) if version is None else Set(path, encoded, version)
             try:
                 await self._coordination.multi([write, notification])
             except MultiFailed as failed:
@@ -163,6 +171,21 @@ class DynamicConfig:
                 raise
             break
         self._apply(entity_type, name, dict(new))
+
+    async def _encode_again(self) -> None:
+        """Stores this broker's passwords under password.encoder.secret that are stored under the old one.
+
+        Source: DynamicBrokerConfig.maybeReEncodePasswords.
+        """
+        name = str(self.broker_id)
+        path = znodes.config_path(BROKERS, name)
+        try:
+            data, _ = await self._coordination.get(path)
+        except NoNode:
+            return
+        if await self._passwords.are_old(self._decode(path, data)):
+            await self.update(BROKERS, name, lambda stored: stored)
+            self._logger.info("stored passwords are encoded with password.encoder.secret now")
 
     def _decode(self, path: str, data: bytes) -> dict[str, str]:
         try:

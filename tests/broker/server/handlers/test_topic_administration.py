@@ -71,6 +71,7 @@ class Client:
             controller=controller,
             config=broker_config,
             dynamic_config=SimpleNamespace(config=broker_config),
+            certificate_stores=None,  # a change of a topic reads none
             throttle=self.throttling,
         )
 

@@ -17,6 +17,7 @@ from ottla_broker.config import BrokerConfig, ConfigSource, TopicConfig
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
+from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_configs as alter
 from ottla_broker.protocol.generated import describe_configs as describe
@@ -26,6 +27,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla_broker.server.edge.tls_contexts import TlsContexts
 from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs, update_metadata
 from ottla_broker.server.store.dynamic_config import DynamicConfig
 from tests.broker.server.contexts import handler_context
@@ -52,7 +54,8 @@ class Broker:
             lambda topic, config: self.seen.put_nowait((topic, config)),
             logging.getLogger("ottla.test"),
         )
-        self.services: Any = SimpleNamespace(dynamic_config=self.dynamic)
+        stores = TlsContexts(self.config, self.clock, Metrics(), own_name=None)  # type: ignore[arg-type]  # without TLS
+        self.services: Any = SimpleNamespace(dynamic_config=self.dynamic, certificate_stores=stores)
 
     async def next_topic(self) -> tuple[str, TopicConfig]:
         return await asyncio.wait_for(self.seen.get(), WAIT_S)

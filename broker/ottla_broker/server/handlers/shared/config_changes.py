@@ -21,13 +21,14 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.log_levels import LEVELS
 from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.number_text import whole_number
-from ottla_broker.server.handler_api import RequestContext
+from ottla_broker.server.handler_api import CertificateStores, RequestContext
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.store.dynamic_config import BROKERS, TOPICS, DynamicConfig
 
@@ -149,6 +150,7 @@ async def change_each(
 
 async def change_stored(
     dynamic_config: DynamicConfig,
+    stores: CertificateStores,
     entity: Entity,
     operations: Sequence[Operation],
     *,
@@ -157,11 +159,14 @@ async def change_stored(
 ) -> None:
     """Applies the operations to a topic's or broker's stored values; with `replace` to none instead.
 
+    The stores of keys and certificates that this broker's values would name are read before anything is stored.
     `validate_only` checks without storing. Raises KafkaError.
     """
     check_names(operations)
     if entity.type == TOPICS and not await dynamic_config.topic_exists(entity.name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{entity.name}' does not exist.")
+
+    in_force: list[BrokerValues] = []
 
     def change(stored: dict[str, str]) -> Mapping[str, str]:
         known = TOPIC_KEYS.get if entity.type == TOPICS else find_key
@@ -176,16 +181,21 @@ async def change_stored(
                     touched[name] = new[name]
             validate_topic_config(touched, internal=entity.name in INTERNAL_TOPICS)
         else:
-            dynamic_config.config.check_update(stored, new, cluster_wide=entity.name == DEFAULT_ENTITY)
+            in_force.append(dynamic_config.config.check_update(stored, new, cluster_wide=entity.name == DEFAULT_ENTITY))
         return new
 
-    if validate_only:
+    if validate_only or entity.type != TOPICS:
         change(await dynamic_config.stored(entity.type, entity.name))
+        for values in in_force:
+            await stores.check(values)
+    if validate_only:
         return
     try:
         await dynamic_config.update(entity.type, entity.name, change)
     except CoordinationError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The change could not be stored: {error}") from None
+    if entity.type != TOPICS:
+        await stores.refresh()
 
 
 def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:
