@@ -84,33 +84,85 @@ REASONS: dict[str, Callable[[], str]] = {
 
 
 EXTENDED = (
-    "tests/beside",
     "tests/bench/test_coordinators.py",
+    "tests/beside",
+    "tests/broker/config/test_beside_apache_kafka.py",
     "tests/broker/controller/acts/test_reassignments_with_apache_kafka.py",
     "tests/broker/controller/test_with_apache_kafka.py",
+    "tests/broker/groups/consumer/test_assignors.py",
+    "tests/broker/protocol/test_kafka_jar.py",
+    "tests/broker/protocol/test_messages.py",
+    "tests/broker/protocol/test_other_implementations.py",
+    "tests/broker/server/edge/test_long_requests.py",
+    "tests/broker/server/edge/test_many_partitions.py",
+    "tests/broker/storage/cleaner/test_model.py",
+    "tests/broker/storage/test_footprint.py",
+    "tests/broker/transactions/test_two_phase_commit.py",
     "tests/compatibility",
+    "tests/contract/test_coordination_equivalence.py",
+    "tests/contract/test_workers_production.py",
+    "tests/docs/test_start_pages.py",
+    "tests/documents/test_generated_documents.py",
+    "tests/fuzz",
     "tests/integration",
     "tests/kills",
     "tests/mixed",
     "tests/nemesis",
-    "tests/operator/effects/test_log_dir_requests.py",
-    "tests/operator/model_based",
+    "tests/operator/concerns/roll/test_batches.py",
+    "tests/operator/concerns/test_broker_removal.py",
+    "tests/operator/concerns/test_difference.py",
+    "tests/operator/concerns/test_disk_drains.py",
     "tests/operator/concerns/test_ensemble_resize.py",
     "tests/operator/concerns/test_lost_claims.py",
+    "tests/operator/concerns/test_maintenance.py",
+    "tests/operator/concerns/test_pod_template.py",
     "tests/operator/concerns/test_resize_real_zookeeper.py",
     "tests/operator/concerns/test_super_user.py",
+    "tests/operator/concerns/test_versions.py",
+    "tests/operator/concerns/test_volume_growth.py",
     "tests/operator/concerns/test_zookeeper_files.py",
+    "tests/operator/effects/test_log_dir_requests.py",
+    "tests/operator/model_based",
     "tests/operator/real_api",
     "tests/operator/rebalancer/test_on_real_brokers.py",
+    "tests/operator/rebalancer/test_planner.py",
+    "tests/operator/runtime/test_cluster_task.py",
     "tests/operator/runtime/test_operator.py",
+    "tests/operator/runtime/test_prerequisites.py",
+    "tests/pipeline/reading/test_columns.py",
     "tests/pipeline/sink/test_delivery.py",
     "tests/pipeline/sink/test_exactly_once.py",
     "tests/scenarios",
     "tests/simulation/test_determinism.py",
+    "tests/simulation/test_graceful_stop.py",
+    "tests/simulation/test_loop.py",
     "tests/simulation/test_mutants.py",
 )
 """What `make test` leaves out for the sake of time, and `make test-all` has; tests with Spark too, and those with the
 marker `extended`."""
+
+LONG = (
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[aiokafka]",
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[confluent-kafka]",
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[java-",
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[kafka-python-",
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[kcat]",
+    "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[platformatic]",
+    "tests/integration/clients/test_connect.py::test_a_connector_goes_on_at_another_worker",
+    "tests/integration/clients/test_kafka_0_8.py",
+    "tests/integration/clients/test_local_restarts.py::test_a_fleet_of_processes_goes_down_and_up",
+    "tests/integration/test_local_commands.py::test_a_fleet_lives_below_a_path_with_odd_characters",
+    "tests/integration/test_local_commands.py::test_disk_forget_gives_up_what_only_a_dead_disk",
+    "tests/integration/test_local_commands.py::test_one_fleet_per_data_directory",
+    "tests/integration/test_local_commands.py::test_status_says_which_broker_does_not_answer",
+    "tests/integration/test_local_commands.py::test_two_fleets_of_one_machine",
+    "tests/integration/test_local_commands.py::test_what_cannot_be_used_as_data_directory",
+    "tests/integration/test_local_commands.py::test_with_processes_a_killed_broker",
+    "tests/pipeline/reading/test_stream.py",
+    "tests/pipeline/test_spark_sink_kills.py",
+    "tests/simulation/test_determinism.py::test_a_seed_run_twice_in_one_process",
+)
+"""What `make test-all` leaves out for the sake of time, and `make test-all-long` has, as tests marked `long`."""
 
 FIRST_LOOK = (
     "tests/integration/clients/test_every_client.py",
@@ -134,6 +186,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = in_drawn_order(items, seed)
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
+        if item.nodeid.startswith(LONG):
+            item.add_marker(pytest.mark.long)
         is_extended = path.startswith(EXTENDED) or any(map(item.get_closest_marker, ("spark", "long")))
         if is_extended and not path.startswith(FIRST_LOOK):
             item.add_marker(pytest.mark.extended)
