@@ -6,6 +6,8 @@ import asyncio
 import os
 import ssl
 import struct
+import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +241,59 @@ class TestHandshakes:
         connection = await connecting
         connection.send([framed(b"hello")])
         await handlers[0].until(lambda one: one.frames == [b"hello"])
+
+    @pytest.mark.parametrize("asks_back", [False, True], ids=["updates", "updates that ask for one"])
+    async def test_a_client_that_only_updates_its_keys_is_closed_and_holds_nobody_up(
+        self, network: SocketNetwork, authority: Authority, tmp_path: Path, asks_back: bool
+    ) -> None:
+        """One call of OpenSSL reads them for as long as they come: the loop goes on without it."""
+        accepted, port = await self.listen(network, secured(tmp_path, authority.issue("127.0.0.1")))
+        flood = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.contract.key_updates", str(port), str(int(asks_back))),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert flood.stdout is not None
+        assert await flood.stdout.readline() == b"connected\n"
+        client = RecordedTls(client_context(tmp_path, authority))
+        options: Any = {"timeout_s": 60, "max_frame_bytes": 1 << 20, "tls": client}
+        connection = await network.connect("127.0.0.1", port, Recorder, **options)
+        good = next(one for one in reversed(accepted.handlers) if one.connection.peer == connection.local)
+        for number in range(200):
+            connection.send([framed(b"%d" % number)])
+            await good.until(lambda one, number=number: len(one.frames) == number + 1)
+        bad = next(one for one in accepted.handlers if one is not good)
+        await bad.until(lambda one: one.reason is not None)
+        assert bad.reason == "what it sends keeps TLS busy without a byte of a request"
+        assert await flood.wait() == 0
+        assert not good.connection.is_closed
+
+    async def test_what_is_received_late_is_delivered_when_it_has_come(
+        self, network: SocketNetwork, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A machine that is busy may leave any call waiting for longer than a turn of the loop may take."""
+        receive, threads = TlsTransport._receive, set[int]()
+        goes_on = threading.Event()
+
+        def slowly(transport: TlsTransport, view: memoryview) -> int:
+            if transport.socket.server_side:
+                threads.add(threading.get_ident())
+                goes_on.wait(0.05)  # the loop's limit is 4 to 8 ms
+            return receive(transport, view)
+
+        monkeypatch.setattr(TlsTransport, "_receive", slowly)
+        accepted, port = await self.listen(network, secured(tmp_path, authority.issue("127.0.0.1")))
+        client = RecordedTls(client_context(tmp_path, authority))
+        options: Any = {"timeout_s": 60, "max_frame_bytes": 1 << 20, "tls": client}
+        connection = await network.connect("127.0.0.1", port, Recorder, **options)
+        sent = [os.urandom(number * 1000) for number in range(8)]
+        for payload in sent:
+            connection.send([framed(payload)])
+        await accepted.handlers[0].until(lambda one: len(one.frames) == len(sent))
+        assert accepted.handlers[0].frames == sent
+        assert len(threads) > 1, "another thread has gone on with the loop"
+        connection.close()
+        await accepted.handlers[0].until(lambda one: one.reason is not None)
+        assert accepted.handlers[0].reason == ""
 
     async def test_the_client_is_told_why_a_server_is_not_trusted(
         self, network: SocketNetwork, authority: Authority, tmp_path: Path

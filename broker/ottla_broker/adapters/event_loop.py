@@ -9,6 +9,8 @@ its work as an ordinary thread and ends. Go's scheduler hands a processor on in 
 `run_forever` runs the loop on a thread of its own, so that the process's main thread never is the stuck one: it handles
 signals, and returns when the loop stops.
 
+A call of OpenSSL is announced too: a client may send records that keep it busy (`tls_transport.py`).
+
 asyncio's selector loop calls each ready socket through a Handle in the queue of ready callbacks; this one calls it
 from the poll. uvloop, which is as fast, cannot change threads: it runs where nothing is written on the loop.
 
@@ -67,10 +69,10 @@ class _Descriptor:
 
 
 class TakeoverLoop(asyncio.SelectorEventLoop):
-    """See the module. Used as any asyncio loop, and by callbacks that were scheduled with `call_soon`:
+    """See the module. Used as any asyncio loop, and by callbacks that were scheduled with `call_soon`, and of readers:
 
     token = loop.begin_call()
-    ...  # one system call, and nothing that belongs to the loop
+    ...  # one call, and nothing that belongs to the loop
     if not loop.end_call(token): ...  # another thread runs the loop: only call_soon_threadsafe from here on
     """
 
@@ -95,6 +97,8 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
         self._change_of_runner = threading.Lock()
         self._call_began = 0.0
         """When the announced call began; 0.0 without one."""
+        self._on_taken_over: Callable[[], object] | None = None
+        """Of the announced call."""
         self._call_count = 0
         self._is_polling = False
         self._is_woken = False
@@ -108,9 +112,14 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
 
     # Calls that may take long
 
-    def begin_call(self) -> int:
-        """Announces a system call of the callback that runs now. Returns a token for `end_call`."""
+    def begin_call(self, on_taken_over: Callable[[], object] | None = None) -> int:
+        """Announces a call of the callback that runs now. Returns a token for `end_call`.
+
+        Args:
+            on_taken_over: called on the loop, before anything else, when the call has lasted too long.
+        """
         self._call_count += 1
+        self._on_taken_over = on_taken_over
         self._call_began = time.monotonic()
         if not self._is_watched:
             self._is_watched = True
@@ -150,8 +159,11 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
             failure, self._failure = self._failure, None
             raise failure
 
-    def _run_turns(self, runner: int) -> None:
-        """Runs the loop on this thread, the `runner`th, until it stops or another thread has taken it over."""
+    def _run_turns(self, runner: int, first: Callable[[], object] | None = None) -> None:
+        """Runs the loop on this thread, the `runner`th, until it stops or another thread has taken it over.
+
+        `first` is called before the first turn.
+        """
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(
             firstiter=self._asyncgen_firstiter_hook,  # type: ignore[attr-defined]
@@ -163,6 +175,8 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
         _start_thread(partial(self._watch, runner), "watchdog")
         failure: BaseException | None = None
         try:
+            if first is not None:
+                events.Handle(first, (), self)._run()
             while self._runner == runner and not failure:
                 self._run_once()
                 if self._stopping and self._runner == runner:
@@ -206,7 +220,7 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                     self.takeovers += 1
             if is_stuck:
                 threading.current_thread().name = "ottla loop"
-                self._run_turns(runner + 1)
+                self._run_turns(runner + 1, self._on_taken_over)
                 return
 
     def _run_once(self) -> None:
@@ -240,6 +254,8 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                     raise
                 except BaseException as failure:
                     self._report(handle, failure)
+                if runner != self._runner:
+                    return  # it was stuck: another thread goes on, and the poll tells it of the others again
             handle = found.writer
             if mask & ~_IN and handle is not None:
                 self._turns_of_a_sender = _TURNS_OF_A_SENDER

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.adapters.buffers import BufferPool
 from ottla_broker.adapters.descriptors import is_for_clients
+from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.receive_memory import ReceiveMemory
 from ottla_broker.adapters.socket_connection import PendingHandshake, SocketConnection, reason_of
 from ottla_broker.adapters.transport import PlainTransport, Transport
@@ -148,6 +149,7 @@ class SocketNetwork:
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._backlog = backlog
+        self._guard = self._loop if isinstance(self._loop, TakeoverLoop) else None
         self._connections: dict[SocketConnection, None] = {}
         self._handshakes: Handshakes | None = None
         self._listeners: dict[SocketListener, None] = {}
@@ -269,7 +271,7 @@ class SocketNetwork:
 
         if self._handshakes is None:
             self._handshakes = Handshakes(self._loop)
-        transport = TlsTransport(sock, tls.context())
+        transport = TlsTransport(sock, tls.context(), guard=self._guard)
         handshake = ServerHandshake(self._handshakes, transport, tls, is_privileged=is_privileged)
         try:
             self._add(transport, factory, max_frame_bytes, self._of_clients, share, handshake)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES, is_unshared
 from ottla_broker.adapters.receive_memory import ReceiveMemory
-from ottla_broker.adapters.transport import Transport
+from ottla_broker.adapters.transport import ReceivesLate, Transport
 from ottla_broker.ports.network import Buffer, Chunk, ConnectionHandler, HandlerFactory
 
 _LENGTH = struct.Struct(">i")
@@ -34,6 +34,8 @@ _CALLS_OF_A_TURN = range(256)
 """System calls in which a connection sends before others have their turn: a fetch of many partitions needs two for each
 of them, of 5 µs and more."""
 _NOTHING = memoryview(b"")
+_LONGEST_RECEIVE_S = 0.5
+"""A transport that has not received after so long is kept busy by its peer: it takes less than a millisecond."""
 
 
 class PendingHandshake(Protocol):
@@ -68,6 +70,7 @@ class SocketConnection:
         "_handshake",
         "_is_closed",
         "_is_delivering",
+        "_is_late",
         "_is_reading",
         "_is_waiting",
         "_is_writing",
@@ -129,6 +132,8 @@ class SocketConnection:
         self._closing = False
         self._is_closed = False
         self._handshake = handshake
+        self._is_late = False
+        """A `receive` has not returned, and the loop goes on without it: it writes into the buffer."""
         self._is_reading = False
         self._is_writing = handshake is not None
         """What is sent stays in the queue until the socket can be written again, or the handshake is complete."""
@@ -136,6 +141,7 @@ class SocketConnection:
         self._flush_is_scheduled = False
         self._queue: deque[Chunk] = deque()
         self._unsent = 0
+        transport.attach(self)
         self._handler: ConnectionHandler = factory(self)
         if not self._paused and not self._is_closed:
             if handshake is None:
@@ -190,7 +196,7 @@ class SocketConnection:
             self._watch_reads()
 
     def _watch_reads(self) -> None:
-        if not self._is_reading and not self._is_closed and not self._is_waiting:
+        if not self._is_reading and not self._is_closed and not self._is_waiting and not self._is_late:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
 
@@ -219,6 +225,8 @@ class SocketConnection:
             return
         try:
             count = self._receive(self._view[self._end :])
+        except ReceivesLate:
+            return
         except (BlockingIOError, InterruptedError):
             if self._transport.receive_waits_for_send:
                 self._read_when_writable()
@@ -234,6 +242,31 @@ class SocketConnection:
         self._deliver()
         if self._pending is not None and not self._paused:
             self._read_on()
+
+    # The LateReceiver of `transport`
+
+    def receives_late(self) -> None:
+        if not self._is_closed:
+            self._is_late = True
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(_LONGEST_RECEIVE_S, self._end_if_late)
+
+    def _end_if_late(self) -> None:
+        if self._is_late:
+            self._end_connection("what it sends keeps TLS busy without a byte of a request")
+
+    def received_late(self, count: int, error: OSError | None) -> None:
+        self._is_late = False
+        if self._is_closed:
+            return
+        if error is not None and not isinstance(error, BlockingIOError):
+            self._end_connection(reason_of(error))
+        elif error is None and count == 0:
+            self._end_connection("")
+        else:
+            self._end += count
+            self._deliver_and_watch()
 
     def _read_when_writable(self) -> None:
         """The transport cannot receive before it has sent something of its own."""
@@ -349,7 +382,7 @@ class SocketConnection:
         self._deliver_and_watch()
 
     def shrink(self) -> None:
-        if self._start == self._end and len(self._buffer) > SMALLEST_BYTES and not self._is_closed:
+        if self._start == self._end and len(self._buffer) > SMALLEST_BYTES and not (self._is_closed or self._is_late):
             self._room_hint = SMALLEST_BYTES
             self._view = _NOTHING
             self._buffer = self._memory.first_buffer()

@@ -9,6 +9,11 @@ A record that the socket did not take is kept by OpenSSL, which wants the same b
 of a connection keeps their order, small buffers are joined from its head on, and a range of a file is read again from
 the same position: the next call begins with the same bytes.
 
+A client may send records that keep OpenSSL busy for seconds without a byte for anybody: one `SSL_read` goes on while
+key updates or attempts at a new handshake come. So the loop goes on without it (`event_loop.py`), and a connection
+whose `receive` does not return within half a second is closed (`socket_connection.py`). Until it returns nothing else
+touches the OpenSSL of the connection: that belongs to one thread at a time.
+
 A file is sent with sendfile only where the kernel encrypts (kTLS), which is asked of every connection after its
 handshake: OpenSSL goes on in user space without a word where the kernel lacks a module or the cipher, and sendfile
 would then send plain text (`_kernel_encrypts`).
@@ -19,12 +24,16 @@ linux/tls.h; org.apache.kafka.common.network.SslTransportLayer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
+from ottla_broker.adapters.event_loop import TakeoverLoop
+from ottla_broker.adapters.transport import LateReceiver, ReceivesLate
 from ottla_broker.ports.network import Buffer
 
 _RECORD_BYTES = 16 * 1024
@@ -35,6 +44,8 @@ _SOL_TLS, _TLS_TX = 282, 1
 
 _file_buffer = bytearray(_FILE_BYTES)
 """What is read of files on its way to OpenSSL: of all connections, since nothing of it is kept between two calls."""
+_returning = threading.Lock()
+"""Held for a moment by who closes a transport, and by a thread whose call returns late."""
 
 
 class Handshake(Enum):
@@ -53,13 +64,38 @@ class TlsTransport:
         sock: connected and non-blocking; the transport owns it.
         server_name: of the peer, where this side opened the connection: it is sent (SNI), and the certificate must name
             it unless the context does not check names. None on the accepting side.
+        guard: the loop, if it goes on beside a call that takes long.
     """
 
-    __slots__ = ("_failure", "_fd", "_is_over", "_kernel_sends", "receive_waits_for_send", "socket")
+    __slots__ = (
+        "_failure",
+        "_fd",
+        "_guard",
+        "_is_called",
+        "_is_over",
+        "_kernel_sends",
+        "_must_close",
+        "_receiver",
+        "receive_waits_for_send",
+        "socket",
+    )
 
     range_bytes = _CALL_BYTES
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_name: str | None = None,
+        guard: TakeoverLoop | None = None,
+    ) -> None:
+        self._guard = guard
+        self._receiver: LateReceiver | None = None
+        self._is_called = False
+        """OpenSSL is at work, maybe on another thread than the loop's."""
+        self._must_close = False
+        """As soon as that returns."""
         self.socket = context.wrap_socket(
             sock,
             server_side=server_name is None,
@@ -126,13 +162,48 @@ class TlsTransport:
     # Receiving
 
     def pending(self) -> bool:
+        if self._is_called:
+            return False
         return self._is_over or self._failure is not None or self.socket.pending() > 0
 
+    def attach(self, receiver: LateReceiver) -> None:
+        self._receiver = receiver
+
     def receive(self, view: memoryview) -> int:
+        if self._is_called:
+            raise BlockingIOError
         if self._failure is not None:
             raise self._failure
         if self._is_over:
             return 0
+        guard = self._guard
+        if guard is None or self._receiver is None:
+            return self._receive(view)
+        token = guard.begin_call(self._receiver.receives_late)
+        self._is_called = True
+        count, error = 0, None
+        try:
+            count = self._receive(view)
+        except OSError as failure:
+            error = failure
+        if not guard.end_call(token):
+            self._return_late(guard, self._receiver, count, error)
+            raise ReceivesLate
+        self._is_called = False
+        if error is not None:
+            raise error
+        return count
+
+    def _return_late(self, guard: TakeoverLoop, receiver: LateReceiver, count: int, error: OSError | None) -> None:
+        """On the thread that is not the loop's any more."""
+        with _returning:
+            self._is_called = False
+            if self._must_close:
+                self.socket.close()
+                return
+        guard.call_soon_threadsafe(receiver.received_late, count, error)
+
+    def _receive(self, view: memoryview) -> int:
         self.receive_waits_for_send = False
         read = self.socket.recv_into
         room = min(len(view), _CALL_BYTES)
@@ -162,6 +233,8 @@ class TlsTransport:
     # Sending
 
     def send(self, buffers: Sequence[Buffer], more_follows: bool) -> int:
+        if self._is_called:
+            raise BlockingIOError
         sent = 0
         for piece in _pieces(buffers):
             taken = self._write(piece, sent)
@@ -171,6 +244,8 @@ class TlsTransport:
         return sent
 
     def send_range(self, fd: int, position: int, count: int) -> int:
+        if self._is_called:
+            raise BlockingIOError
         if self._kernel_sends:
             return os.sendfile(self._fd, fd, position, count)
         sent = 0
@@ -203,6 +278,12 @@ class TlsTransport:
         return sent
 
     def close(self) -> None:
+        with _returning:
+            if self._is_called:
+                self._must_close = True
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # nothing more comes for OpenSSL
+                return
         try:
             self.socket.unwrap()  # sends close_notify; nobody waits for the peer's
         except (OSError, ValueError):

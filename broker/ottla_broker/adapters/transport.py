@@ -14,15 +14,36 @@ from typing import Protocol
 from ottla_broker.ports.network import Buffer
 
 
+class ReceivesLate(Exception):
+    """A `receive` took so long that another thread runs the loop now: whoever called it returns, and touches nothing.
+    `LateReceiver.received_late` is called with what it gives."""
+
+
+class LateReceiver(Protocol):
+    """Whose `receive` may take long. Called on the loop."""
+
+    def receives_late(self) -> None:
+        """A `receive` has not returned yet, and the loop goes on without it."""
+        ...
+
+    def received_late(self, count: int, error: OSError | None) -> None:
+        """It has returned, or raised."""
+        ...
+
+
 class Transport(Protocol):
     """See the module. Calls that cannot go on now raise BlockingIOError; other OSErrors end the connection."""
+
+    def attach(self, receiver: LateReceiver) -> None:
+        """Of the connection; before anything else."""
+        ...
 
     @property
     def socket(self) -> socket.socket: ...
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
-        """Receives into the view and gives the number of bytes; 0: the peer has closed."""
+        """Receives into the view and gives the number of bytes; 0: the peer has closed. Raises ReceivesLate."""
         ...
 
     @property
@@ -74,6 +95,9 @@ class PlainTransport:
         self.socket = sock
         self._fd = sock.fileno()
         self.receive: Callable[[memoryview], int] = sock.recv_into
+
+    def attach(self, receiver: LateReceiver) -> None:
+        pass  # nothing here takes long
 
     def send(self, buffers: Sequence[Buffer], more_follows: bool) -> int:
         flags = socket.MSG_MORE if more_follows else 0
