@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -14,7 +15,15 @@ from ottla_broker.records.record import build_batch, build_records
 class Wire:
     """One connection. Every call has a limit of 60 s, so that a broker that never answers fails the test."""
 
-    def __init__(self, address: str, *, client_id: str = "wire", receive_buffer: int = 0, source: str = "") -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_id: str = "wire",
+        receive_buffer: int = 0,
+        source: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """`source`: the address of this machine that it connects from."""
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
@@ -24,6 +33,8 @@ class Wire:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._client_id = client_id
         self._correlation_id = 0
 

@@ -75,6 +75,7 @@ class BrokerValues:
     socket_send_buffer_bytes: int
     ssl_allow_dn_changes: bool
     ssl_allow_san_changes: bool
+    ssl_principal_mapping_rules: str
     # Logs and their cleaner.
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int

@@ -14,6 +14,7 @@ from ottla_broker.config.definitions import BROKER_KEYS
 from ottla_broker.config.listeners import Listeners
 from ottla_broker.config.types import ConfigError
 from ottla_broker.security.cipher_suites import why_refused
+from ottla_broker.security.principals import PrincipalMapping
 from ottla_broker.security.tls_settings import CertificateStore, ClientAuth, TlsSettings
 
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
@@ -24,6 +25,10 @@ _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 def check_tls(values: BrokerValues, listeners: Listeners) -> None:
     """ConfigError for the first listener with TLS whose keys do not fit together, or the session with ZooKeeper."""
     zookeeper_tls_settings(values)
+    try:
+        PrincipalMapping(values.ssl_principal_mapping_rules)
+    except ValueError as error:
+        raise ConfigError("ssl.principal.mapping.rules", values.ssl_principal_mapping_rules, str(error)) from None
     for endpoint in listeners.bound:
         if endpoint.security_protocol in TLS_PROTOCOLS:
             tls_settings(values, endpoint.listener)

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from ottla_broker.security.distinguished_names import name_of
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -84,6 +86,11 @@ def describe(certificate: x509.Certificate) -> Certificate:
         tuple(names),
         tuple(addresses),
     )
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of a certificate in DER, as Java prints it."""
+    return name_of(x509.load_der_x509_certificate(certificate).subject.public_bytes())
 
 
 def missing_hosts(certificate: Certificate, hosts: Sequence[str]) -> list[str]:

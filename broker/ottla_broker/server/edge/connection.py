@@ -27,6 +27,7 @@ from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.security.principals import ANONYMOUS, Principal
 from ottla_broker.server.edge.error_messages import shorten_error_messages
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
 from ottla_broker.server.edge.response_memory import ResponseMemory
@@ -38,8 +39,6 @@ logger = logging.getLogger("ottla.server")
 
 MAX_PIPELINED_PRODUCES = 128
 MAX_UNSENT_BYTES = 1024 * 1024
-ANONYMOUS = "ANONYMOUS"
-"""The user of a connection without authentication. Source: KafkaPrincipal.ANONYMOUS."""
 
 _PRODUCE = 0
 _REQUEST_START = struct.Struct(">hhi")  # api key, api version, correlation id
@@ -82,6 +81,7 @@ class ClientConnection:
         "_drained",
         "_environment",
         "_held_bytes",
+        "_identify",
         "_in_flight",
         "_is_held",
         "_is_paused",
@@ -99,6 +99,7 @@ class ClientConnection:
         "listener",
         "number",
         "peer",
+        "principal",
         "principal_name",
     )
 
@@ -110,12 +111,20 @@ class ClientConnection:
         is_privileged: bool,
         number: int,
         has_cluster_action: bool,
+        identify: Callable[[bytes | None], Principal] | None = None,
     ) -> None:
+        """
+        Args:
+            identify: gives the principal for the peer's certificate, before the first request; NoRuleMatches when
+                there is none. None: whoever connects is ANONYMOUS.
+        """
         self._environment = environment
         self._scheduler = environment.scheduler
         self._throttling = environment.throttling
         self._connection = connection
-        self.principal_name = ANONYMOUS
+        self._identify = identify
+        self.principal = ANONYMOUS
+        self.principal_name = ANONYMOUS.name
         self.listener = listener
         self.is_privileged = is_privileged
         self.has_cluster_action = has_cluster_action
@@ -375,6 +384,8 @@ class ClientConnection:
         if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:
             _, client_id, body_offset = known
         else:
+            if self._identify is not None and not self._is_identified(self._identify):
+                return
             try:
                 header = codec.read_request_header(frame)
             except codec.DecodeError as error:
@@ -393,6 +404,17 @@ class ClientConnection:
             self._environment.dispatch(context, frame, body_offset)
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
             self._pause()
+
+    def _is_identified(self, identify: Callable[[bytes | None], Principal]) -> bool:
+        """Before the first request, whose header nobody knows yet. A connection without a principal is closed."""
+        self._identify = None
+        try:
+            self.principal = identify(self._connection.peer_certificate)
+        except ValueError as error:
+            self.fail(str(error))
+            return False
+        self.principal_name = self.principal.name
+        return True
 
     def _refuse(self, frame: memoryview, error: codec.DecodeError) -> None:
         """A header that cannot be read. An ApiVersions of an unknown version is answered all the same (KIP-511)."""

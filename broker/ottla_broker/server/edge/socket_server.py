@@ -17,6 +17,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits, Tls
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.quotas.shares import ThrottleTimes
+from ottla_broker.security.principals import ANONYMOUS, USER, Principal, PrincipalMapping
 from ottla_broker.server.edge import response_memory
 from ottla_broker.server.edge.cluster_action import ClusterActionRule
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
@@ -88,6 +89,7 @@ class SocketServer:
         self._scheduler = RequestScheduler(clock, config.queued_max_requests)
         self._memory_bytes = memory_bytes
         self._tls_of = tls_of
+        self._mapping = PrincipalMapping(config.ssl_principal_mapping_rules)
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
         part = max(1, config.queued_max_requests // 2)
@@ -236,6 +238,7 @@ class SocketServer:
             is_privileged,
             self._accepted,
             self._cluster_action.allows(listener, connection.peer[0]),
+            None if self._tls_of(listener) is None else self._identify,
         )
         self._connections[handler] = None
         if self._is_full() and not self._limits.is_protected(listener):
@@ -243,6 +246,18 @@ class SocketServer:
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
         return handler
+
+    def _identify(self, certificate: bytes | None) -> Principal:
+        """The principal of a client over TLS. Source: DefaultKafkaPrincipalBuilder.
+
+        Raises:
+            NoRuleMatches: none of ssl.principal.mapping.rules matches.
+        """
+        if certificate is None:
+            return ANONYMOUS
+        from ottla_broker.security.certificates import subject_of
+
+        return Principal(USER, self._mapping.name(subject_of(certificate)))
 
     def _is_full(self) -> bool:
         """No connection of a client is to be read: too many requests wait, or unread answers hold too much."""
