@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # of its own): a third of its time a test waits for a process, a socket or a disk.
 PYTEST := $(PY) -m pytest -q --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=4 --dist=worksteal
 .DEFAULT_GOAL := help
-# Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
+# Every broker is a process: without kept bytecode each would compile its modules again, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup system kubernetes demo test test-all test-all-long e2e simulate bench lint format protocol reference lock clean
 

@@ -12,7 +12,7 @@ _VERSIONS = range(7, 18)
 
 
 class ClientFetchSession:
-    """As the official client keeps it: after any failure it asks for all anew, and gives the old one up or not."""
+    """As the official client keeps it: after any failure it asks for all again, and gives the old one up or not."""
 
     def __init__(self, partition: Partition, stream: random.Random) -> None:
         self._partition = partition

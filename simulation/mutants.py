@@ -195,7 +195,7 @@ def _admit_at_once(broker_id: int, **known: Any) -> offline.ReturnDecision:
 _decide_recreation = recreation.decide_recreation
 
 
-def _made_anew_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any) -> Any:
+def _made_again_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any) -> Any:
     others = [broker for broker in isr if broker != broker_id]
     known |= {"leader": others[0] if others else leader, "isr": others or isr, "is_known_offline": True}
     return _decide_recreation(broker_id, **known)
@@ -508,7 +508,7 @@ MUTANTS = (
         "recreation",
         40,
         (
-            (recreating, "decide_recreation", _made_anew_in_the_isr),
+            (recreating, "decide_recreation", _made_again_in_the_isr),
             (transitions, "may_lead", lambda is_caught_up: True),
         ),
         is_quick=True,

@@ -5,7 +5,7 @@ long as one replica that was in the ISR at its acknowledgement, and in every ISR
 written there. Here that is kept per partition, exactly:
 
 * A member of the ISR is *weak* from the moment its machine loses power: of what it had then it may hold no more than
-  its platter did. It is strong again once it has replicated beyond all of it, or has joined the ISR anew; but not by
+  its platter did. It is strong again once it has replicated beyond all of it, or has joined the ISR again; but not by
   joining while it is without power, on the strength of what it had fetched before.
 * When no member of the ISR is strong, at a loss of power or by a change of the ISR, what not every member has on its
   platter is promised no more (`ExcusedLoss`). An unclean election that somebody allowed takes what the new leader

@@ -122,7 +122,7 @@ class Attacked:
         good = self._report()
         if good["longest"] >= LIMIT_S * 1000:
             self.restart()
-            return Harm(good["longest"], good["p99"], (peak - before) / _MB, None, f"{answer}; started anew")
+            return Harm(good["longest"], good["p99"], (peak - before) / _MB, None, f"{answer}; started again")
         lag_ms = most_lag_ms(lag, self._lag()) if self.http_port else None
         return Harm(good["longest"], good["p99"], (peak - before) / _MB, lag_ms, answer)
 

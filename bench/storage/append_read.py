@@ -90,7 +90,7 @@ def batch_of(size: int) -> bytearray:
 
 
 def set_crc(batch: bytearray) -> None:
-    """Computes a changed batch's checksum anew."""
+    """Computes a changed batch's checksum again."""
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
 
 

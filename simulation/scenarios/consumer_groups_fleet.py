@@ -271,12 +271,12 @@ async def _until_owned(workload: Workload, client: Client, group: SimulatedGroup
             state = await client.refresh()
         except Unavailable:
             continue
-        why = _why_not_owned(group, {key: known for key, known in state.partitions.items() if key[0][0] == "t"})
+        why = _unowned_reason(group, {key: known for key, known in state.partitions.items() if key[0][0] == "t"})
         if why:
             since = loop.time()
 
 
-def _why_not_owned(group: SimulatedGroup, known: dict[Partition, object]) -> str:
+def _unowned_reason(group: SimulatedGroup, known: dict[Partition, object]) -> str:
     unsettled = [name for name, view in group.live.items() if not view.is_settled()]
     if unsettled or not group.live:
         return f"{', '.join(unsettled) or 'nobody'} is not settled"

@@ -56,7 +56,7 @@ async def run(world: World) -> Checker:
         if draw.random() < 0.3:
             await add_topic(workload, draw, clients, f"u{number}", replicas=3)
         workload.check()
-        if not healed and await _until_made_anew(broker, path, checker):
+        if not healed and await _until_made_again(broker, path, checker):
             # Sessions ended, and the controller left this broker alone in an ISR before it heard of the disk.
             world.note(f"{path} comes back, others have not all that it holds")
             broker.machine.disks[path].failure = None
@@ -116,7 +116,7 @@ async def _in_the_middle(
     return healed
 
 
-async def _until_made_anew(broker: SimulatedBroker, path: str, checker: Checker) -> list[str]:
+async def _until_made_again(broker: SimulatedBroker, path: str, checker: Checker) -> list[str]:
     """While the disk is still dead, the broker gets every replica of its on another one; gives those that it must not
     recreate, as it says, for it was alone in sync."""
     deadline = broker.world.loop.time() + SETTLE_S

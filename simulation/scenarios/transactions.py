@@ -148,7 +148,7 @@ class TransactionScenario(LogScenario):
 
 
 def _next_sequence(log: Log, producer: int) -> int:
-    """As the log knows it: what a producer that fetched its state anew would go on with."""
+    """As the log knows it: what a producer that fetched its state again would go on with."""
     for entry in log.state.producers.entries:
         if entry.producer_id == producer:
             return (entry.last_sequence + 1) & 0x7FFFFFFF

@@ -103,7 +103,7 @@ _OF_PRODUCERS = (
 _LOWEST = {ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_COMMIT: 1, ApiKey.PRODUCE: 3, ApiKey.FETCH: 4}
 """ListOffsets 0 asks for the age of files, where ours looks at that of records; OffsetCommit 0 writes to a path of
 ZooKeeper, which a group without a name has not; before Produce 3 Apache Kafka takes a batch that is cut off for none;
-before Fetch 4 records are compressed anew, each in its own way."""
+before Fetch 4 records are compressed again, each in its own way."""
 
 
 class Request(NamedTuple):
@@ -124,7 +124,7 @@ class Requests:
     without its name, match types that do not exist, users of SCRAM whose names are no part of a path, the owner of a
     token without a type. Not drawn either: records in transactions, offsets with a newer epoch than that of the open
     transaction, which Apache Kafka 3.9 appends, so that the transaction hangs, requests about one that is being ended,
-    fetch sessions, whose ids are random, what creates topics anew, whose ids are, and the offset of the largest
+    fetch sessions, whose ids are random, what creates topics again, whose ids are, and the offset of the largest
     timestamp, where Apache Kafka names records that have been deleted.
     """
 

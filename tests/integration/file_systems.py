@@ -18,7 +18,7 @@ _MIB = 1024 * 1024
 
 
 @functools.cache
-def why_not() -> str:
+def skip_reason() -> str:
     """Why this machine cannot mount, "" when it can."""
     if os.geteuid() != 0:
         return "mounts need root"

@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.nemesis import report as reports
 from tests.nemesis.campaign import Campaign, Plan, clean
 from tests.nemesis.faults import FAULTS
-from tests.nemesis.network import enter, is_inside, why_not
+from tests.nemesis.network import enter, is_inside, skip_reason
 from tests.nemesis.nodes import System
 
 _WIDTH = 120
@@ -35,7 +35,7 @@ def main(
     against: Annotated[Path | None, typer.Option(help="report.json of another run, shown beside")] = None,
 ) -> None:
     """Breaks a real fleet under load; ends with status 1 when anything was lost, doubled, changed, skipped, unread."""
-    reason = why_not()
+    reason = skip_reason()
     if reason:
         raise typer.BadParameter(reason)
     names = [name.strip() for name in faults.split(",") if name.strip()] or list(FAULTS)

@@ -69,7 +69,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A consumer begins to read a partition anew: it was assigned, or told to seek. None: wherever its group stands."""
+    """A consumer reads a partition from another offset: assigned, or told to seek. None: where its group stands."""
 
     at: float
     by: str

@@ -20,7 +20,7 @@ CLIENTS = "clients"
 """The router's own place, in cuts."""
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Why this machine cannot do it, "" when it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"

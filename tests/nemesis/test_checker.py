@@ -156,7 +156,7 @@ def test_every_class_has_a_bad_history() -> None:
     assert {kind for kind, _, _ in BAD} == set(CLASSES)
 
 
-def test_a_consumer_that_is_placed_anew_neither_skips_nor_goes_back() -> None:
+def test_a_consumer_that_is_placed_again_neither_skips_nor_goes_back() -> None:
     history: list[Event] = [
         polled("a", (0, "p.0"), (1, "p.1"), (2, "p.2")),
         placed("a"),

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.file_systems import why_not as why_not_mount
+from tests.integration.file_systems import skip_reason as mount_skip_reason
 from tests.nemesis.history import ClientEnded, Copied, read
-from tests.nemesis.network import why_not as why_not_network
+from tests.nemesis.network import skip_reason as network_skip_reason
 
 pytestmark = [pytest.mark.root, pytest.mark.java, pytest.mark.long]
 _LIMIT_S = 540.0
@@ -21,7 +21,7 @@ _LIMIT_S = 540.0
 
 def campaign(out: Path, faults: str, *options: str) -> dict[str, Any]:
     """The report of a campaign in which nothing was wrong."""
-    reason = why_not_network() or why_not_mount()
+    reason = network_skip_reason() or mount_skip_reason()
     if reason and os.environ.get("OTTLA_TEST_ALL") != "1":
         pytest.skip(reason)
     names = faults.split(",")

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import RunningCluster, cluster
 from ottla_broker.adapters import disk_calls
-from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, why_not
+from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, skip_reason
 from tests.watermarks import watermarks
 
 pytestmark = pytest.mark.root
@@ -42,7 +42,7 @@ QUICK = {
 
 @pytest.fixture(autouse=True)
 def _can_mount() -> None:
-    reason = why_not()
+    reason = skip_reason()
     if reason and os.environ.get("OTTLA_TEST_ALL") == "1":
         pytest.fail(f"OTTLA_TEST_ALL=1 and {reason}", pytrace=False)
     if reason:
@@ -356,7 +356,7 @@ def test_a_deleted_topic_makes_room_on_a_full_disk(tmp_path: Path) -> None:
         disks.assert_nothing_is_lost()
 
 
-def test_a_file_system_that_the_kernel_makes_read_only_is_offline_until_it_is_mounted_anew(tmp_path: Path) -> None:
+def test_a_file_system_that_the_kernel_makes_read_only_is_offline_until_it_is_mounted_again(tmp_path: Path) -> None:
     with loop_mount(tmp_path / "loop", 64) as mount, broker_on(mount, tmp_path) as disks:
         # At rest: a sync in the very moment in which a journal is aborted succeeds and is not there after the next
         # mount, with a program of ten lines and no broker too (docs/operating/disks.md): only the kernel knows.

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.local.ports import free_port
 from ottla.testing import RunningCluster, cluster
 from tests.broker.controller.test_with_apache_kafka import ApacheBroker
-from tests.integration.file_systems import fuse_mount, why_not
+from tests.integration.file_systems import fuse_mount, skip_reason
 from tests.integration.wire import fleet_named_by
 from tests.watermarks import watermarks
 
@@ -44,7 +44,7 @@ QUICK = {
 
 @pytest.fixture(autouse=True)
 def _can_mount() -> None:
-    reason = why_not()
+    reason = skip_reason()
     if reason and os.environ.get("OTTLA_TEST_ALL") == "1":
         pytest.fail(f"OTTLA_TEST_ALL=1 and {reason}", pytrace=False)
     if reason:
@@ -155,7 +155,7 @@ def is_offline(fleet: RunningCluster, broker: int, disk: str) -> bool:
     return bool(states[disk] == "offline")
 
 
-def is_made_anew(fleet: RunningCluster, broker: int, bad: Path) -> Callable[[], bool]:
+def is_made_again(fleet: RunningCluster, broker: int, bad: Path) -> Callable[[], bool]:
     """Every partition is on the good disk, and none waits or is being filled."""
     good = bad.with_name("d0")
 
@@ -181,7 +181,7 @@ def test_full_replication_returns_without_a_person_at_the_rate_that_is_set(tmp_p
         began = time.monotonic()
         mount.say("eio")
         load.until(lambda: is_offline(fleet, 1, "d1"), "the disk is offline")
-        load.until(is_made_anew(fleet, 1, bad), "the replicas are recreated")
+        load.until(is_made_again(fleet, 1, bad), "the replicas are recreated")
         took_s = time.monotonic() - began
         load.until(load.is_in_sync, "full replication")
         assert is_offline(fleet, 1, "d1")
@@ -234,7 +234,7 @@ def test_it_does_so_under_a_controller_of_apache_kafka(tmp_path: Path, zookeeper
         load.until(lambda: sum(map(len, load.acknowledged)) > 2000, "2 000 records")
         mount.say("eio")
         load.until(lambda: is_offline(fleet, 0, "d1"), "the disk is offline")
-        load.until(is_made_anew(fleet, 0, bad), "the replicas are recreated")
+        load.until(is_made_again(fleet, 0, bad), "the replicas are recreated")
         load.until(load.is_in_sync, "full replication")
         assert is_offline(fleet, 0, "d1")
         assert admin.list_topics(timeout=_LIMIT_S).controller_id in ports

@@ -94,7 +94,7 @@ async def with_flushed_records(machine: Machine) -> tuple[LogManager, Log]:
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 8, 12, 16, 20, 24, 28, 32])
 def test_an_interrupted_truncation_leaves_nothing_that_passes_for_durable(steps: int) -> None:
-    """A follower drops its log, dies in the middle, starts, fetches anew up to below its old end, dies again.
+    """A follower drops its log, dies in the middle, starts, fetches again up to below its old end, dies again.
 
     The recovery point of before the truncation was never lowered: the truncation went forward. What the second process
     wrote below it, and never flushed, was durable to the third one: not scanned, and counted as flushed.
@@ -206,7 +206,7 @@ def test_records_deleted_twice_at_once_stay_deleted_once_either_is_confirmed() -
 
 
 def test_indexes_that_a_recovery_wrote_are_durable_before_a_later_one_passes_them_by() -> None:
-    """All is flushed when the process dies; recovery writes the last segment's indexes anew; a roll follows."""
+    """All is flushed when the process dies; recovery writes the last segment's indexes again; a roll follows."""
 
     async def main(machine: Machine) -> None:
         await with_flushed_records(machine)

@@ -154,7 +154,9 @@ def test_a_directory_that_is_back_before_a_long_command_is_done_has_its_replicas
     play(3, use, zookeeper_session_timeout_ms="18000")
 
 
-def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_is_made_again_before_a_long_command_is_done_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The controller took it for offline before, as where its directory had been full: nothing else can be so early."""
     monkeypatch.setattr(recreating.RecreationTask, "_is_known_offline", lambda recreating, partition: True)
 
@@ -174,7 +176,7 @@ def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed(m
 
 
 @pytest.mark.parametrize("is_read_before", [False, True], ids=["while it is made", "behind the reading of its state"])
-def test_a_replica_that_is_taken_away_while_it_is_made_anew_goes(
+def test_a_replica_that_is_taken_away_while_it_is_made_again_goes(
     is_read_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a directory that is offline from the start nobody knows what it holds, so that there is nothing to delete."""
@@ -224,7 +226,7 @@ def test_a_replica_that_is_taken_away_while_it_is_made_anew_goes(
     play(3, use, replica_lag_time_max_ms="1000")
 
 
-def test_a_replica_that_was_made_anew_leads_as_soon_as_it_is_in_sync() -> None:
+def test_a_replica_that_was_made_again_leads_as_soon_as_it_is_in_sync() -> None:
     """Of an idle partition nothing answers its first fetch for half a second, by which the leader takes it in."""
 
     async def use(scene: Scene) -> None:
@@ -270,7 +272,7 @@ def test_a_replica_without_others_has_its_leader_back_with_its_directory() -> No
     play(1, use)
 
 
-def test_a_state_that_cannot_be_read_keeps_no_other_replica_from_being_made_anew_or_coming_back() -> None:
+def test_a_state_that_cannot_be_read_keeps_no_other_replica_from_being_made_again_or_coming_back() -> None:
     async def use(scene: Scene) -> None:
         controller = scene.fleet.controller()
         broker = next(one for one in scene.fleet.brokers if one is not controller)

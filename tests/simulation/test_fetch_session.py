@@ -45,11 +45,11 @@ def test_what_has_not_changed_is_not_said_again(session: ClientFetchSession) -> 
 
 
 @pytest.mark.parametrize(("address", "version"), [(THERE, 12), (HERE, 13)], ids=["another broker", "topic ids"])
-def test_elsewhere_it_begins_anew(session: ClientFetchSession, address: tuple[str, int], version: int) -> None:
+def test_elsewhere_it_begins_again(session: ClientFetchSession, address: tuple[str, int], version: int) -> None:
     assert session.ask(address, version, part(5)) == (0, 0, True)
 
 
-def test_after_a_failure_all_is_asked_anew(session: ClientFetchSession) -> None:
+def test_after_a_failure_all_is_asked_again(session: ClientFetchSession) -> None:
     session.ask(HERE, 12, part(5))
     refused = FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     assert session.take(refused) is None

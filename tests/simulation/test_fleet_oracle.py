@@ -59,7 +59,7 @@ def test_a_replica_that_has_less_agrees_as_far_as_it_goes() -> None:
     assert follower.end_offset(truth) == 2
 
 
-def test_what_was_cut_and_written_anew_is_compared_anew() -> None:
+def test_what_was_cut_and_written_again_is_compared_again() -> None:
     truth, view = Truth(), View()
     directory = log_of(batch(0, "a"), batch(1, "b"))
     view.compare(directory, truth, 2, may_extend=True)

@@ -100,7 +100,7 @@ def _zombie_commits(oracle: TransactionOracle) -> None:
     oracle.committed(transaction, "EndTxn")
 
 
-def _zombie_begins_anew(oracle: TransactionOracle) -> None:
+def _zombie_begins_again(oracle: TransactionOracle) -> None:
     oracle.initialized("id", 2)
     commit(oracle, one(oracle))
 
@@ -180,7 +180,7 @@ def _a_record_that_nobody_sent(oracle: TransactionOracle) -> None:
         _aborted_read,
         _read_then_aborted,
         _zombie_commits,
-        _zombie_begins_anew,
+        _zombie_begins_again,
         _half,
         _lost,
         _twice,

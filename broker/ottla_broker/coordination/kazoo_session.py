@@ -12,7 +12,7 @@ kazoo runs without its recipes, retries and worker threads. Seven differences, e
   another. A ping is sent after a third of the timeout, as by the Java client: each ping extends the session, and with
   it the time until an election when the broker is killed.
 - This also applies while requests are sent. kazoo resets its read timeout with every request that it sends.
-- TLS has a context of ours (`ottla_broker.security`), read anew for each connection, and bytes that OpenSSL has
+- TLS has a context of ours (`ottla_broker.security`), read again for each connection, and bytes that OpenSSL has
   decrypted and nobody has read are not waited for.
 - An expired session ends the client. kazoo opens a new session in the same client, and a call of a component that has
   not seen EXPIRED yet would run in the new session.

@@ -198,7 +198,7 @@ class AnswerSync(NamedTuple):
 
 
 class ArmTimer(NamedTuple):
-    """Starts the timer anew, `delay_ms` from now, replacing an armed one of that key."""
+    """Starts the timer, `delay_ms` from now, replacing an armed one of that key."""
 
     key: TimerKey
     delay_ms: int

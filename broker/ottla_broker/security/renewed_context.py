@@ -1,4 +1,4 @@
-"""RenewedContext: the context of connections that a program opens now and then, read anew when its stores change.
+"""RenewedContext: the context of connections that a program opens now and then, read again when its stores change.
 
 For what connects on a thread of its own, and may wait for a file: the session with ZooKeeper. A broker's listeners and
 its connections to other brokers have `server.edge.tls_contexts`.

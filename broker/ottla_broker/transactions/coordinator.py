@@ -332,7 +332,7 @@ class TransactionCoordinator:
                 )
                 if not isinstance(decision, NeedsProducerId):
                     break
-                # Decided anew then: everything may have changed meanwhile.
+                # Decided again then: everything may have changed meanwhile.
                 new_producer_id = await self._next_producer_id()
             # A repeated request hears what the metadata say now; they may change while a record is stored.
             metadata = decision.metadata if isinstance(decision, Transition) else transaction.metadata
@@ -443,7 +443,7 @@ class TransactionCoordinator:
     async def _decide_initialize(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, keeps_transaction: bool
     ) -> tuple[_OwnedPartition, Transaction, Decision]:
-        """Decides, anew each time after a producer id had to be awaited: everything may have changed meanwhile."""
+        """Decides, and again when a producer id had to be awaited: everything may have changed meanwhile."""
         producer_id: int | None = None
         while True:
             owned = self._owned(transactional_id)

@@ -276,7 +276,7 @@ def test_resignation_while_loading_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("is_stopped_before", [False, True])
-def test_a_topic_that_was_deleted_and_made_anew_is_led_from_its_first_epoch_on(is_stopped_before: bool) -> None:
+def test_a_topic_that_was_deleted_and_made_again_is_led_from_its_first_epoch_on(is_stopped_before: bool) -> None:
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock, epoch=5)
         await broker.loaded()
@@ -381,7 +381,7 @@ def test_a_marker_of_an_earlier_leadership_settles_nothing_that_came_later() -> 
     in_virtual_time(scenario)
 
 
-def test_a_marker_leaves_a_group_alone_that_was_made_anew() -> None:
+def test_a_marker_leaves_a_group_alone_that_was_made_again() -> None:
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock, with_open_transaction(clock, 7), partitions=1)
         await broker.loaded()
@@ -579,7 +579,7 @@ def test_offsets_of_a_group_without_members_expire_by_their_last_commit_or_their
     in_virtual_time(scenario)
 
 
-def test_the_search_for_expired_offsets_leaves_a_group_alone_that_was_made_anew_meanwhile(
+def test_the_search_for_expired_offsets_leaves_a_group_alone_that_was_made_again_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_module, "OFFSETS_PER_TURN", 1)

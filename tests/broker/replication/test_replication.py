@@ -226,7 +226,7 @@ async def test_a_broker_that_stops_gives_waiting_requests_back_and_leads_no_more
     assert (await three.produce(1, "orders", "b", acks=1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_follower_below_the_leaders_log_start_begins_anew_there(hasty: Fleet) -> None:
+async def test_a_follower_below_the_leaders_log_start_begins_again_there(hasty: Fleet) -> None:
     await hasty.produce(1, "orders", "a")
     hasty.nodes[3].kill()
     for value in "bcd":
@@ -258,7 +258,7 @@ async def test_a_new_replica_takes_a_log_that_begins_with_an_old_message_format(
         fleet.stop()
 
 
-async def test_a_leaders_damaged_first_batch_keeps_no_other_partition_from_a_replica_that_begins_anew(
+async def test_a_leaders_damaged_first_batch_keeps_no_other_partition_from_a_replica_that_begins_again(
     tmp_path: Path,
 ) -> None:
     fleet = Fleet(tmp_path)

@@ -21,7 +21,7 @@ def test_offsets_may_be_text_that_holds_json() -> None:
     assert lag(endOffset='{"t": {"0": 3}}', latestOffset='{"t": {"0": 5}}') == {"t": {"0": 2}}
 
 
-def test_a_topic_that_was_created_anew_has_no_negative_lag() -> None:
+def test_a_topic_that_was_created_again_has_no_negative_lag() -> None:
     assert lag(endOffset={"t": {"0": 9}}, latestOffset={"t": {"0": 5}}) == {"t": {"0": 0}}
 
 

@@ -81,7 +81,7 @@ def test_rows_are_added_and_replaced_by_key_and_other_columns_stay(spark: Any, t
     assert leftovers(table) == []
 
 
-def test_a_batch_that_is_begun_anew_is_written_once_and_another_query_writes_its_own(
+def test_a_batch_that_is_begun_again_is_written_once_and_another_query_writes_its_own(
     spark: Any, table: Database
 ) -> None:
     write = writer(spark, table)

@@ -62,7 +62,7 @@ def decide_feature_updates(
     levels = dict(finalized)
     refusals: dict[str, str | None] = {}
     for update in {update.feature: update for update in updates}.values():
-        reason = _why_not(update, finalized.get(update.feature), supported, brokers)
+        reason = _refusal_reason(update, finalized.get(update.feature), supported, brokers)
         refusals[update.feature] = reason
         if reason is not None:
             continue
@@ -73,7 +73,7 @@ def decide_feature_updates(
     return FeatureDecision(levels, refusals)
 
 
-def _why_not(
+def _refusal_reason(
     update: FeatureUpdate, existing: int | None, supported: Ranges, brokers: Mapping[int, Ranges]
 ) -> str | None:
     level, upgrade_type = update.level, update.upgrade_type
@@ -101,10 +101,10 @@ def _why_not(
                 f"When the downgradeType is set to SAFE in the request, the provided versionLevel:{level} can not be "
                 f"greater than existing versionLevel:{existing}."
             )
-    return _why_not_supported(update, supported, brokers)
+    return _reason_unsupported(update, supported, brokers)
 
 
-def _why_not_supported(update: FeatureUpdate, supported: Ranges, brokers: Mapping[int, Ranges]) -> str | None:
+def _reason_unsupported(update: FeatureUpdate, supported: Ranges, brokers: Mapping[int, Ranges]) -> str | None:
     refused = "Could not apply finalized feature update because"
     if update.feature not in supported:
         return f"{refused} the provided feature is not supported."

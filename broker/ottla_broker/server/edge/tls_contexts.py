@@ -1,10 +1,10 @@
 """TlsContexts: the keys, certificates and trust of each listener with TLS, for those who connect and for this broker.
 
-Stores are read when the broker starts, and anew when their content changes, whichever way it does: a file that is
+Stores are read when the broker starts, and again when their content changes, whichever way it does: a file that is
 written or a symlink that Kubernetes turns, or a key of the configuration. A store that cannot be used leaves the one
 before in force, with one line in the log and a metric. Connections that exist keep what they have.
 
-Source: org.apache.kafka.common.security.ssl.SslFactory, whose stores are read anew when a request names them again.
+Source: org.apache.kafka.common.security.ssl.SslFactory, whose stores are read again when a request names them again.
 """
 
 from __future__ import annotations

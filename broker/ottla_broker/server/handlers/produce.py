@@ -139,17 +139,17 @@ def handle(
             records: memoryview | None = data.records  # type: ignore[assignment]
             if partition is None or is_read_only or partition.log.state.is_failed:
                 if not name and version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-                    obstacle = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                    refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
                 else:
-                    obstacle = _obstacle(services, name, index, partition, is_read_only)
-                _refuse(entry, obstacle, context, acks, name)
+                    refusal = _refusal(services, name, index, partition, is_read_only)
+                _refuse(entry, refusal, context, acks, name)
                 if records is not None and acks != 0:
                     topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else manager.metadata.topic_id(name)
                     manager.refused_batches.on_refusal(
-                        obstacle.code, TopicPartition(name, index), topic_id, records, None
+                        refusal.code, TopicPartition(name, index), topic_id, records, None
                     )
                 continue
-            if (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
+            if (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _format_error(records, version)):
                 _refuse(entry, error, context, acks, name)
                 continue
             assert records is not None
@@ -304,7 +304,7 @@ def _has_several_producers(request: ProduceRequest) -> bool:
     return len(producers) > 1
 
 
-def _obstacle(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
+def _refusal(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
     """Why nothing can be appended to a partition."""
     if is_read_only and partition is not None:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
@@ -322,7 +322,7 @@ def _resolve_topic_ids(manager: ReplicaManager, request: ProduceRequest) -> None
         topic.name = name
 
 
-def _misfit(records: memoryview | None, version: int) -> KafkaError | None:
+def _format_error(records: memoryview | None, version: int) -> KafkaError | None:
     """What the request's version does not allow; the log checks the rest."""
     if records is None:
         return KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, this one none")

@@ -40,12 +40,12 @@ class FleetView:
     is_ours: bool = False
 
 
-def why_not_joinable(found: Features, supported: Ranges) -> str | None:
+def unsupported_feature_reason(found: Features, supported: Ranges) -> str | None:
     """Why this broker cannot be in a cluster with these finalized features, None when it can.
 
-    >>> why_not_joinable(Features(True, {}), {}) is why_not_joinable(Features(False, {"x": 1}), {}) is None
-    True
-    >>> why_not_joinable(Features(True, {"group.version": 1}), {})
+    >>> [unsupported_feature_reason(one, {}) for one in (Features(True, {}), Features(False, {"x": 1}))]
+    [None, None]
+    >>> unsupported_feature_reason(Features(True, {"group.version": 1}), {})
     '/feature: the cluster has finalized group.version at level 1, which this release does not support'
     """
     if not found.is_enabled:
@@ -151,7 +151,7 @@ class FleetFeatures:
                 return None
             found = Features.decode(data)
             epoch = stat.version if found.is_enabled else -1
-        reason = why_not_joinable(found, features.SUPPORTED)
+        reason = unsupported_feature_reason(found, features.SUPPORTED)
         if reason is not None:
             return reason
         finalized: Mapping[str, int] = found.max_version_levels if found.is_enabled else {}

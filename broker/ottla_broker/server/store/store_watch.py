@@ -1,6 +1,6 @@
 """StoreWatch: has nodes of the coordination store read again when they change. Uses the ports Coordination and Clock.
 
-Not here: which nodes, and what they mean (`read`, which sets its watches anew each time).
+Not here: which nodes, and what they mean (`read`, which sets its watches again each time).
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ def test_unknown_instance_ids_are_refused() -> None:
     assert driver.heartbeat("s9", -1, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_that_changes_its_subscription_when_it_comes_back_is_assigned_anew() -> None:
+def test_a_static_member_that_changes_its_subscription_when_it_comes_back_is_assigned_again() -> None:
     driver = GroupDriver(Topics(t=2, u=2))
     driver.settle(Client("s1", "i", ("t",)))
     driver.heartbeat("s1", -2, instance_id="i")

@@ -1,4 +1,4 @@
-"""Stores of a running broker: read anew when they change, and kept when they cannot be used."""
+"""Stores of a running broker: read again when they change, and kept when they cannot be used."""
 
 from __future__ import annotations
 

@@ -91,9 +91,9 @@ async def broker(disks: Disks) -> Disks:
     log.append_as_leader(batch(b"old"), 0)
     await written(log)
     disks.fail(0)
-    anew = await manager.recreate(T0, TOPIC_ID, disks.paths[1], is_catching_up=True)
-    anew.append_as_leader(batch(b"new"), 0)
-    await written(anew)
+    recreated = await manager.recreate(T0, TOPIC_ID, disks.paths[1], is_catching_up=True)
+    recreated.append_as_leader(batch(b"new"), 0)
+    await written(recreated)
     return disks
 
 
