@@ -80,6 +80,7 @@ class Authority:
         subject: x509.Name | str = "broker",
         days: tuple[float, float] = (-1, 365),
         key: Key | None = None,
+        extension: x509.ExtensionType | None = None,
     ) -> Issued:
         """
         Args:
@@ -87,6 +88,7 @@ class Authority:
             subject: as a name, or its common name alone.
             days: from and until when it is valid, from now on.
             key: None for a new one on P-256.
+            extension: one more, however odd.
         """
         key = key or ec.generate_private_key(ec.SECP256R1())
         if isinstance(subject, str):
@@ -101,6 +103,8 @@ class Authority:
                 critical=False,
             )
         )
+        if extension is not None:
+            builder = builder.add_extension(extension, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(_general(names)), critical=False)
         return Issued(key, builder.sign(self._key, hashes.SHA256()), (self.certificate,))

@@ -1,4 +1,4 @@
-"""A client that does nothing but update the keys of TLS 1.3, until it is closed: PORT ASKS (1: each asks for one back).
+"""A client that updates the keys of TLS 1.3 until it is closed: PORT ASKS (1: each asks for one back) [FIRST, in hex].
 
 Python's ssl cannot; this calls OpenSSL. Ends with status 0 when the server has closed the connection.
 """
@@ -23,6 +23,7 @@ def main() -> None:
         ("SSL_connect", ctypes.c_int, [_POINTER]),
         ("SSL_key_update", ctypes.c_int, [_POINTER, ctypes.c_int]),
         ("SSL_do_handshake", ctypes.c_int, [_POINTER]),
+        ("SSL_write", ctypes.c_int, [_POINTER, ctypes.c_char_p, ctypes.c_int]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -32,6 +33,8 @@ def main() -> None:
     if library.SSL_connect(ssl) != 1:
         sys.exit("no handshake")
     print("connected", flush=True)
+    for first in map(bytes.fromhex, sys.argv[3:]):
+        library.SSL_write(ssl, first, len(first))
     while library.SSL_key_update(ssl, int(sys.argv[2])) == 1 and library.SSL_do_handshake(ssl) == 1:
         pass
 

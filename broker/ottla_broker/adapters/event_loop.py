@@ -118,13 +118,14 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
         Args:
             on_taken_over: called on the loop, before anything else, when the call has lasted too long.
         """
+        runner = self._runner  # before the watchdog may see the call, and take the loop over
         self._call_count += 1
         self._on_taken_over = on_taken_over
         self._call_began = time.monotonic()
         if not self._is_watched:
             self._is_watched = True
             self._watchdog_wake.set()
-        return self._runner
+        return runner
 
     def end_call(self, token: int) -> bool:
         """Whether this thread still runs the loop. If not, the callback returns and touches nothing of the loop."""

@@ -5,22 +5,31 @@ and the loop does other work after a few milliseconds of them: a thousand client
 delay nobody who is connected.
 
 A connection that does not complete its handshake within the time of its listener is closed. A first byte that begins
-no TLS handshake closes the connection without an answer, before OpenSSL sees it.
+no TLS handshake closes the connection without an answer, before OpenSSL sees it: a client that speaks plain Kafka would
+read an alert as a length (KAFKA-4090).
+
+Memory: OpenSSL holds 55 KB for a handshake and 16 KB for a connection. So a connection gets nothing of it before the
+first record of its client is there, whole; it waits in the socket. Behind that at most `_MOST_BEGUN` handshakes wait
+for their clients: for one more, the oldest ends. A client that goes on is done after one round trip.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from ottla_broker.adapters.tls_transport import Handshake, TlsTransport
+from ottla_broker.adapters.tls_transport import HELLO_HEAD_BYTES, Handshake, TlsTransport
 from ottla_broker.ports.network import Tls
 
 _OF_A_TURN_S = 0.003
 _LATE_CHECK_S = 0.5
+_MOST_BEGUN = 1000
+_HANDSHAKE_RECORD = 0x16
+_LARGEST_RECORD = 16 * 1024 + 256
 
 
 class ServerHandshake:
@@ -35,9 +44,10 @@ class ServerHandshake:
         "_queue",
         "began",
         "fd",
-        "has_bytes",
+        "has_begun",
         "is_over",
         "is_privileged",
+        "needed",
         "on_end",
         "tls",
         "transport",
@@ -53,8 +63,10 @@ class ServerHandshake:
         self.on_end: Callable[[str], object] | None = None
         """None before it begins."""
         self.began = 0.0
-        self.has_bytes = False
-        """OpenSSL has seen the first of them."""
+        self.needed = 0
+        """Bytes of the first record; 0 while its length is not known."""
+        self.has_begun = False
+        """OpenSSL has seen the first record."""
         self.is_over = False
         self.watches = Handshake.NOTHING
         """What the loop watches its socket for."""
@@ -77,6 +89,8 @@ class Handshakes:
         self._of_clients: deque[ServerHandshake] = deque()
         self._under_way: dict[ServerHandshake, None] = {}
         """In the order of their beginning."""
+        self._begun: dict[ServerHandshake, None] = {}
+        """Those for which OpenSSL holds memory."""
         self._is_scheduled = self._is_checking = False
 
     def begin(self, handshake: ServerHandshake) -> None:
@@ -90,6 +104,7 @@ class Handshakes:
         """It is over, one way or the other. Idempotent."""
         handshake.is_over = True
         self._under_way.pop(handshake, None)
+        self._begun.pop(handshake, None)
         self._watch(handshake, Handshake.NOTHING)
 
     def _watch(self, handshake: ServerHandshake, wants: Handshake) -> None:
@@ -132,10 +147,12 @@ class Handshakes:
     def _step(self, handshake: ServerHandshake) -> None:
         transport = handshake.transport
         try:
-            if not handshake.has_bytes and transport.begins_plain:
-                self._fail(handshake, "not_tls", "the first byte begins no TLS handshake")
-                return
-            handshake.has_bytes = True
+            if not handshake.has_begun:
+                if not self._has_hello(handshake):
+                    return
+                self._make_room()
+                handshake.has_begun = True
+                self._begun[handshake] = None
             wants = transport.handshake()
         except OSError as error:
             self._fail(handshake, *reason_of_failure(error))
@@ -145,6 +162,32 @@ class Handshakes:
             return
         handshake.tls.on_handshake(transport.protocol, transport.cipher_suite, transport.kernel_sends)
         self._end(handshake, "")
+
+    def _has_hello(self, handshake: ServerHandshake) -> bool:
+        """Whether the first record of the client is there. If not, it has failed or is waited for."""
+        head = handshake.transport.peek()
+        sock = handshake.transport.socket
+        if not head or (handshake.needed and not _is_there(sock, handshake.needed)):
+            self._fail(handshake, "closed", "the peer has closed")
+            return False
+        if head[0] != _HANDSHAKE_RECORD:
+            self._fail(handshake, "not_tls", "the first byte begins no TLS handshake")
+            return False
+        length = int.from_bytes(head[3:5], "big") if len(head) == HELLO_HEAD_BYTES else 0
+        needed = HELLO_HEAD_BYTES + min(length, _LARGEST_RECORD)
+        if _is_there(sock, needed):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+            return True
+        # The poll tells of it when so much has come, or the peer has closed.
+        handshake.needed = needed
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed)
+        self._watch(handshake, Handshake.READ)
+        return False
+
+    def _make_room(self) -> None:
+        if len(self._begun) >= _MOST_BEGUN:
+            oldest = next(iter(self._begun))
+            self._fail(oldest, "too_many", f"{_MOST_BEGUN} others wait, and its peer has been silent for longest")
 
     def _fail(self, handshake: ServerHandshake, code: str, reason: str) -> None:
         handshake.tls.on_failure(code)
@@ -171,6 +214,14 @@ class Handshakes:
                 self._fail(handshake, "timeout", f"it is not complete after {limit_s:g} s")
         if self._under_way:
             self._check_later()
+
+
+def _is_there(sock: socket.socket, count: int) -> bool:
+    """Whether so many bytes have come."""
+    try:
+        return len(sock.recv(count, socket.MSG_PEEK)) == count
+    except (BlockingIOError, InterruptedError):
+        return False
 
 
 def reason_of_failure(error: OSError) -> tuple[str, str]:

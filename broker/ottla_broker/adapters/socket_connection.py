@@ -75,6 +75,7 @@ class SocketConnection:
         "_is_waiting",
         "_is_writing",
         "_largest_frame",
+        "_late_since",
         "_loop",
         "_max_frame_bytes",
         "_memory",
@@ -133,7 +134,8 @@ class SocketConnection:
         self._is_closed = False
         self._handshake = handshake
         self._is_late = False
-        """A `receive` has not returned, and the loop goes on without it: it writes into the buffer."""
+        """A `receive` has not returned, and the loop goes on without it: it writes into the buffer, which stays."""
+        self._late_since = 0.0
         self._is_reading = False
         self._is_writing = handshake is not None
         """What is sent stays in the queue until the socket can be written again, or the handshake is complete."""
@@ -201,7 +203,7 @@ class SocketConnection:
             self._loop.add_reader(self._fd, self._on_readable)
 
     def _deliver_and_watch(self) -> None:
-        if self._is_closed or self._paused or self._is_delivering:
+        if self._is_closed or self._paused or self._is_delivering or self._is_late:
             return
         self._deliver()
         if not self._paused and not self._is_closed:
@@ -234,11 +236,16 @@ class SocketConnection:
         except OSError as error:
             self._end_connection(reason_of(error))
             return
+        self._received(count)
+
+    def _received(self, count: int) -> None:
         if count == 0:
             partial = self._end - self._start
             self._end_connection(f"the peer closed within a frame ({partial} bytes of it received)" if partial else "")
             return
         self._end += count
+        if self._paused:  # it was received late
+            return
         self._deliver()
         if self._pending is not None and not self._paused:
             self._read_on()
@@ -246,27 +253,37 @@ class SocketConnection:
     # The LateReceiver of `transport`
 
     def receives_late(self) -> None:
-        if not self._is_closed:
-            self._is_late = True
-            self._is_reading = False
-            self._loop.remove_reader(self._fd)
-            self._loop.call_later(_LONGEST_RECEIVE_S, self._end_if_late)
+        if self._is_closed:
+            return
+        self._is_late = True
+        self._late_since = self._loop.time()
+        self._is_reading = False
+        self._loop.remove_reader(self._fd)
+        if self._is_writing:  # nothing is sent meanwhile
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+        self._loop.call_later(_LONGEST_RECEIVE_S, self._end_if_late, self._late_since)
 
-    def _end_if_late(self) -> None:
-        if self._is_late:
+    def _end_if_late(self, since: float) -> None:
+        if self._is_late and self._late_since == since:
             self._end_connection("what it sends keeps TLS busy without a byte of a request")
 
-    def received_late(self, count: int, error: OSError | None) -> None:
+    def received_late(self, count: int, error: BaseException | None) -> None:
         self._is_late = False
         if self._is_closed:
             return
-        if error is not None and not isinstance(error, BlockingIOError):
-            self._end_connection(reason_of(error))
-        elif error is None and count == 0:
-            self._end_connection("")
-        else:
-            self._end += count
+        if self._queue:
+            self._flush()
+        if error is None:
+            self._received(count)
+            if not self._paused:
+                self._watch_reads()
+        elif isinstance(error, BlockingIOError):
             self._deliver_and_watch()
+        elif isinstance(error, OSError):
+            self._end_connection(reason_of(error))
+        else:
+            raise error
 
     def _read_when_writable(self) -> None:
         """The transport cannot receive before it has sent something of its own."""
@@ -427,7 +444,7 @@ class SocketConnection:
             self._end_connection("")
 
     def _flush(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._is_late:
             return
         queue = self._queue
         try:

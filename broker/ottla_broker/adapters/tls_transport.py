@@ -28,14 +28,20 @@ import contextlib
 import os
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from functools import partial
 
 from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.transport import LateReceiver, ReceivesLate
 from ottla_broker.ports.network import Buffer
 
+LONGEST_CALL_S = 0.5
+"""A call of OpenSSL that lasts longer is kept busy by the peer: it takes less than a millisecond."""
+HELLO_HEAD_BYTES = 5
+"""Of a record: its type, its version and its length."""
 _RECORD_BYTES = 16 * 1024
 _CALL_BYTES = 512 * 1024
 """So much is decrypted or encrypted in one call, about 0.3 ms of the loop."""
@@ -68,6 +74,7 @@ class TlsTransport:
     """
 
     __slots__ = (
+        "_context",
         "_failure",
         "_fd",
         "_guard",
@@ -76,6 +83,7 @@ class TlsTransport:
         "_kernel_sends",
         "_must_close",
         "_receiver",
+        "_server_name",
         "receive_waits_for_send",
         "socket",
     )
@@ -96,14 +104,11 @@ class TlsTransport:
         """OpenSSL is at work, maybe on another thread than the loop's."""
         self._must_close = False
         """As soon as that returns."""
-        self.socket = context.wrap_socket(
-            sock,
-            server_side=server_name is None,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=True,
-            server_hostname=server_name,
-        )
-        self._fd = self.socket.fileno()
+        self.socket: socket.socket = sock
+        """As OpenSSL has it, once the handshake has begun."""
+        self._context = context
+        self._server_name = server_name
+        self._fd = sock.fileno()
         self._kernel_sends = False
         self._is_over = False
         """The peer sends no more."""
@@ -113,22 +118,18 @@ class TlsTransport:
 
     # Handshake
 
-    @property
-    def begins_plain(self) -> bool | None:
-        """Whether the peer's first byte begins no TLS handshake; None: none has come. Before `handshake`.
-
-        An answer in TLS would be read as a length by a client that speaks plain Kafka (KAFKA-4090).
-        """
+    def peek(self) -> bytes:
+        """The peer's first bytes, at most `HELLO_HEAD_BYTES`, which stay where they are; b"" without any. Before
+        `handshake`: until then the connection costs nothing but its socket."""
         try:
-            first = socket.socket.recv(self.socket, 1, socket.MSG_PEEK)
+            return self.socket.recv(HELLO_HEAD_BYTES, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
-            return None
-        return first != b"\x16" if first else None
+            return b""
 
     def handshake(self) -> Handshake:
         """Goes on as far as the bytes that have come allow. Raises OSError (ssl.SSLError) when it fails."""
         try:
-            self.socket.do_handshake()
+            self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return Handshake.READ
         except ssl.SSLWantWriteError:
@@ -137,14 +138,27 @@ class TlsTransport:
         return Handshake.NOTHING
 
     @property
+    def _tls(self) -> ssl.SSLSocket:
+        """The socket with OpenSSL."""
+        if not isinstance(self.socket, ssl.SSLSocket):
+            self.socket = self._context.wrap_socket(
+                self.socket,
+                server_side=self._server_name is None,
+                do_handshake_on_connect=False,
+                suppress_ragged_eofs=True,
+                server_hostname=self._server_name,
+            )
+        return self.socket
+
+    @property
     def protocol(self) -> str:
         """Such as TLSv1.3; "" before the handshake."""
-        return self.socket.version() or ""
+        return self._tls.version() or ""
 
     @property
     def cipher_suite(self) -> str:
         """By OpenSSL's name; "" before the handshake."""
-        found = self.socket.cipher()
+        found = self._tls.cipher()
         return found[0] if found else ""
 
     @property
@@ -154,17 +168,16 @@ class TlsTransport:
 
     @property
     def peer_certificate(self) -> bytes | None:
-        try:
-            return self.socket.getpeercert(True)
-        except ValueError:
+        if not isinstance(self.socket, ssl.SSLSocket) or not self.socket.version():
             return None  # before the handshake
+        return self.socket.getpeercert(True)
 
     # Receiving
 
     def pending(self) -> bool:
         if self._is_called:
             return False
-        return self._is_over or self._failure is not None or self.socket.pending() > 0
+        return self._is_over or self._failure is not None or self._tls.pending() > 0
 
     def attach(self, receiver: LateReceiver) -> None:
         self._receiver = receiver
@@ -179,33 +192,39 @@ class TlsTransport:
         guard = self._guard
         if guard is None or self._receiver is None:
             return self._receive(view)
-        token = guard.begin_call(self._receiver.receives_late)
         self._is_called = True
-        count, error = 0, None
+        token = guard.begin_call(self._receiver.receives_late)
         try:
             count = self._receive(view)
-        except OSError as failure:
-            error = failure
+        except BaseException as failure:
+            # It is kept in no variable: its traceback would keep the view, and so the buffer, until a collection.
+            if guard.end_call(token):
+                self._is_called = False
+                raise
+            self._return_late(guard, self._receiver, 0, failure.with_traceback(None))
+            raise ReceivesLate from None
         if not guard.end_call(token):
-            self._return_late(guard, self._receiver, count, error)
+            self._return_late(guard, self._receiver, count, None)
             raise ReceivesLate
         self._is_called = False
-        if error is not None:
-            raise error
         return count
 
-    def _return_late(self, guard: TakeoverLoop, receiver: LateReceiver, count: int, error: OSError | None) -> None:
+    def _return_late(
+        self, guard: TakeoverLoop, receiver: LateReceiver, count: int, error: BaseException | None
+    ) -> None:
         """On the thread that is not the loop's any more."""
         with _returning:
             self._is_called = False
             if self._must_close:
                 self.socket.close()
                 return
-        guard.call_soon_threadsafe(receiver.received_late, count, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            guard.call_soon_threadsafe(receiver.received_late, count, error)
 
     def _receive(self, view: memoryview) -> int:
         self.receive_waits_for_send = False
-        read = self.socket.recv_into
+        tls = self._tls
+        read = tls.recv_into
         room = min(len(view), _CALL_BYTES)
         filled = 0
         try:
@@ -215,7 +234,7 @@ class TlsTransport:
                     self._is_over = True
                     break
                 filled += count
-                if count < _RECORD_BYTES and not self.socket.pending():
+                if count < _RECORD_BYTES and not tls.pending():
                     break  # a record that is not full is mostly the last: the poll tells of more
         except ssl.SSLWantReadError:
             if not filled:
@@ -227,7 +246,7 @@ class TlsTransport:
         except OSError as error:
             if not filled:
                 raise
-            self._failure = error
+            self._failure = error.with_traceback(None)  # else it keeps the view
         return filled
 
     # Sending
@@ -263,7 +282,7 @@ class TlsTransport:
     def _write(self, data: Buffer, sent_before: int) -> int:
         """Gives how much OpenSSL took. Raises BlockingIOError when that is nothing, and was before."""
         size, sent = len(data), 0
-        write = self.socket.send
+        write = self._tls.send
         try:
             sent = write(data)
             if sent < size:
@@ -281,14 +300,36 @@ class TlsTransport:
         with _returning:
             if self._is_called:
                 self._must_close = True
-                with contextlib.suppress(OSError):
-                    socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # nothing more comes for OpenSSL
+                _reset(self.socket)
                 return
-        try:
-            self.socket.unwrap()  # sends close_notify; nobody waits for the peer's
-        except (OSError, ValueError):
-            pass
-        self.socket.close()
+        if self._guard is not None and isinstance(self.socket, ssl.SSLSocket) and self.socket.version():
+            self._guard.call_soon(self._end, self._guard, self.socket)
+        else:
+            self.socket.close()
+
+    def _end(self, guard: TakeoverLoop, tls: ssl.SSLSocket) -> None:
+        """Sends close_notify. OpenSSL then looks for the peer's, in whatever the peer goes on sending: another thread
+        may go on with the loop here, too."""
+        self._is_called = True
+        token = guard.begin_call(partial(guard.call_later, LONGEST_CALL_S, self._end_now))
+        with contextlib.suppress(OSError, ValueError):
+            tls.unwrap()
+        guard.end_call(token)
+        with _returning:
+            self._is_called = False
+            tls.close()
+
+    def _end_now(self) -> None:
+        with _returning:
+            if self._is_called:
+                _reset(self.socket)
+
+
+def _reset(sock: socket.socket) -> None:
+    """Nothing more comes for OpenSSL, and the peer is told when the socket is closed."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _pieces(buffers: Sequence[Buffer]) -> Iterator[Buffer]:

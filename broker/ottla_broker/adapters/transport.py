@@ -26,7 +26,7 @@ class LateReceiver(Protocol):
         """A `receive` has not returned yet, and the loop goes on without it."""
         ...
 
-    def received_late(self, count: int, error: OSError | None) -> None:
+    def received_late(self, count: int, error: BaseException | None) -> None:
         """It has returned, or raised."""
         ...
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ottla_broker.security.certificates import Certificate, describe, missing_hosts
@@ -120,28 +121,37 @@ def _load(settings: TlsSettings, context: ssl.SSLContext, now: float) -> LoadedT
     return LoadedTls(context, _digest(keys, trust), certificate, authorities)
 
 
-def _use_keys(context: ssl.SSLContext, store: CertificateStore, content: bytes, now: float) -> Certificate:
-    material = read_key_store(store, content)
-    certificate = describe(material.certificates[0])
-    reason = certificate.why_unusable(now)
-    if reason:
-        raise TlsError(store.key, store.location, reason)
+@contextmanager
+def _named(store: CertificateStore) -> Iterator[None]:
+    """Whatever is odd in a store, and whatever is short (descriptors), is an error of that store."""
     try:
-        _with_file(context.load_cert_chain, material.key_pem + material.chain_pem)
+        yield
+    except TlsError:
+        raise
     except ssl.SSLError as error:
         raise TlsError(store.key, store.location, _advice(error)) from None
+    except Exception as error:
+        raise TlsError(store.key, store.location, f"it cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _use_keys(context: ssl.SSLContext, store: CertificateStore, content: bytes, now: float) -> Certificate:
+    with _named(store):
+        material = read_key_store(store, content)
+        certificate = describe(material.certificates[0])
+        reason = certificate.why_unusable(now)
+        if reason:
+            raise TlsError(store.key, store.location, reason)
+        _with_file(context.load_cert_chain, material.key_pem + material.chain_pem)
     return certificate
 
 
 def _use_trust(context: ssl.SSLContext, store: CertificateStore, content: bytes) -> tuple[Certificate, ...]:
-    trust = read_trust_store(store, content)
-    try:
+    with _named(store):
+        trust = read_trust_store(store, content)
         _with_file(context.load_verify_locations, trust.pem)
-    except ssl.SSLError as error:
-        raise TlsError(store.key, store.location, _advice(error)) from None
-    if trust.revocation_pem:
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    return tuple(map(describe, trust.certificates))
+        if trust.revocation_pem:
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return tuple(map(describe, trust.certificates))
 
 
 def _with_file(use: Callable[[str], object], content: bytes) -> None:

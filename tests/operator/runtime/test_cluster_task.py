@@ -1021,13 +1021,13 @@ async def test_a_bug_in_what_one_concern_observes_stops_no_other(
     async def fails(*_: Any) -> Any:
         raise ValueError("odd answer")
 
-    monkeypatch.setattr(observer, "observe", fails)
-    fleet.kubernetes.remove(SERVICE, "orders-bootstrap")
-    await fleet.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(observer, "observe", fails)
+        fleet.kubernetes.remove(SERVICE, "orders-bootstrap")
+        await fleet.step()
     status, reason, message = fleet.condition(condition)
     assert (status, reason) == ("Unknown", "InternalError") and "odd answer" in message
     assert {fleet.condition(kind)[1] for kind in others}.isdisjoint({"InternalError"})
     assert "orders-bootstrap" in fleet.kubernetes.names(SERVICE)
-    monkeypatch.undo()
     await fleet.converge()
     assert fleet.condition("Ready")[0] == "True"

@@ -162,7 +162,7 @@ class TlsContexts:
         Raises:
             KafkaError: INVALID_REQUEST for a store that cannot be used.
         """
-        for one in self._of_listeners.values():
+        for one in (*self._of_listeners.values(), *self._to_listeners.values()):
             settings = tls_settings(values, one.listener)
             if settings != one.settings:
                 try:
@@ -209,7 +209,10 @@ class TlsContexts:
     async def _follow(self) -> None:
         while True:
             await self._clock.sleep(_CHECK_S)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:
+                logger.exception("stores of keys and certificates were not read; they are read again in %g s", _CHECK_S)
 
     async def refresh(self) -> None:
         """Reads what has changed."""
@@ -228,8 +231,7 @@ class TlsContexts:
                 one.refusal = ""
                 return
             loaded = await in_thread(one.load, settings, self._now())
-            if one.role == "server":
-                self._check_successor(one, settings, loaded)
+            self._check_successor(one, settings, loaded)
         except TlsError as error:
             refusal = str(error)
         if not refusal:
@@ -244,7 +246,8 @@ class TlsContexts:
     def _check_successor(self, one: ListenerTls, settings: TlsSettings, loaded: LoadedTls) -> None:
         """Raises TlsError. Source: SslFactory.CertificateEntries.ensureCompatible."""
         before, after, store = one.loaded.certificate, loaded.certificate, settings.key_store
-        assert before is not None and after is not None and store is not None
+        if before is None or after is None or store is None:
+            return
         if before.subject != after.subject and not self._config.ssl_allow_dn_changes:
             raise TlsError(
                 store.key,

@@ -33,9 +33,13 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     states = (
         request.topics
         if context.api_version >= 6
-        else [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+        else [DeleteTopicState(name=name, topic_id=ZERO_UUID) async for name in context.each(request.topic_names)]
     )
-    refusal = _refusal_of_all(services, context.api_version, states)
+    refusal = _refusal_of_all(services, context.api_version)
+    if refusal is None:
+        async for state in context.each(states):
+            if state.name is not None and bytes(state.topic_id) != ZERO_UUID:
+                refusal = KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
     if refusal is not None:
         return DeleteTopicsResponse(
             responses=[
@@ -43,14 +47,19 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
                 async for state in context.each(states)
             ]
         )
-    names = [_name_of(services, state) async for state in context.each(states)]
+    names: list[str | None] = []
     # A topic named twice, perhaps by name and by id, is deleted once and has two results.
-    wanted = list(dict.fromkeys(name for name in names if name is not None))
+    wanted: dict[str, None] = {}
     # When the controller handles it, the topic of this id may be deleted and another one may have its name.
-    topic_ids = {
-        name: bytes(state.topic_id) for state, name in zip(states, names, strict=True) if name and state.name is None
-    }
-    results = await _delete(services, context, wanted, topic_ids, request.timeout_ms)
+    topic_ids: dict[str, bytes] = {}
+    async for state in context.each(states):
+        name = _name_of(services, state)
+        names.append(name)
+        if name is not None:
+            wanted[name] = None
+        if name and state.name is None:
+            topic_ids[name] = bytes(state.topic_id)
+    results = await _delete(services, context, list(wanted), topic_ids, request.timeout_ms)
     responses = []
     async for state, name in context.each(zip(states, names, strict=True)):
         topic_id = bytes(state.topic_id)
@@ -82,13 +91,11 @@ async def _delete(
     return {result.name: result for result in results}
 
 
-def _refusal_of_all(services: Services, version: int, states: list[DeleteTopicState]) -> KafkaError | None:
+def _refusal_of_all(services: Services, version: int) -> KafkaError | None:
     if not services.controller.is_active:
         return KafkaError(ErrorCode.NOT_CONTROLLER)
     if not services.config.delete_topic_enable:
         return KafkaError(ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
-    if any(state.name is not None and bytes(state.topic_id) != ZERO_UUID for state in states):
-        return KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
     return None
 
 

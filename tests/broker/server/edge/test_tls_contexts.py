@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
@@ -52,6 +54,10 @@ class Running:
         fresh = self.store.with_suffix(".new")
         self.authority.issue(*(names or (HOST,)), subject=subject).write(fresh)
         fresh.replace(self.store)
+
+    def trust(self, pem: str) -> None:
+        """Trusts these too."""
+        self.store.with_name("trust.pem").write_text(self.authority.trust_pem + pem)
 
     @property
     def of_listener(self) -> ListenerTls:
@@ -142,6 +148,9 @@ async def test_a_certificate_with_other_names_is_refused_as_kafka_does(
     running.issue(HOST, subject="somebody")
     await running.contexts.refresh()
     assert running.serial == serial
+    connector = running.contexts.connector_to(SocketNetwork(), "SSL")
+    assert isinstance(connector, TlsConnector) and isinstance(connector.tls, ListenerTls)
+    assert connector.tls.loaded.certificate == running.of_listener.loaded.certificate, "its own connections neither"
     assert "the certificate is of CN=somebody, and of CN=broker before: set ssl.allow.dn.changes=true" in caplog.text
 
 
@@ -166,3 +175,15 @@ async def test_a_start_with_a_certificate_that_does_not_name_what_is_advertised_
     with pytest.raises(TlsError, match=r"does not name broker-0\.example, which is advertised"):
         await one.contexts.start()
     one.clock.cancel_all()
+
+
+async def test_an_odd_certificate_in_a_trust_store_is_refused_and_the_next_content_is_read(running: Running) -> None:
+    """Whatever the library says of it: an address of five bytes is no error of TLS."""
+    odd = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("300787050a00000001"))
+    running.trust(running.authority.issue(extension=odd).chain_pem)
+    await running.contexts.refresh()
+    assert running.metric('ottla_ssl_stores_refused{listener="SSL"} 1')
+    running.trust(Authority("another").trust_pem)
+    await running.contexts.refresh()
+    assert running.metric('ottla_ssl_stores_refused{listener="SSL"} 0')
+    assert len(running.of_listener.loaded.authorities) == 2
