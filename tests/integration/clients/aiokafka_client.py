@@ -13,6 +13,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, KafkaError, LeaderNotAvailableError, for_code
 
 from tests.integration.clients.driver import (
+    LARGEST_REQUEST_BYTES,
     LIMIT_S,
     Administrator,
     Gathering,
@@ -21,7 +22,8 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
-from tests.integration.clients.kafka_python import python_config
+from tests.integration.clients.kafka_python import python_config, python_security
+from tests.integration.clients.security import Security
 
 T = TypeVar("T")
 POLL_MS = 50
@@ -34,10 +36,11 @@ def record_of(found: Any) -> Record:
 
 
 class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering, security: Security) -> None:
         self._bootstrap = bootstrap
         self._member = member
         self._gathering = gathering
+        self._security = security
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
@@ -68,6 +71,7 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             metadata_max_age_ms=1000,
+            **python_security(self._security),
             **python_config(self._member.config),
         )
         try:
@@ -108,6 +112,8 @@ class Aiokafka(Administrator):
                 compression_type=None if codec == "none" else codec,
                 linger_ms=5,
                 enable_idempotence=is_idempotent,
+                max_request_size=LARGEST_REQUEST_BYTES,
+                **python_security(self.security),
             ) as producer:
                 futures = [
                     await producer.send(
@@ -129,7 +135,9 @@ class Aiokafka(Administrator):
         async def read() -> list[Record]:
             records: list[Record] = []
             everything = [TopicPartition(topic, partition) for partition in range(partitions)]
-            async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            async with AIOKafkaConsumer(
+                bootstrap_servers=bootstrap, auto_offset_reset="earliest", **python_security(self.security)
+            ) as consumer:
                 consumer.assign(everything)
                 ends = await consumer.end_offsets(everything)
                 for found, end in ends.items():
@@ -142,18 +150,18 @@ class Aiokafka(Administrator):
         return run(read())
 
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
-        return _Member(bootstrap, member, gathering)
+        return _Member(bootstrap, member, gathering, self.security)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> None:
-        answer = with_admin(
+        answer = self.with_admin(
             bootstrap, lambda admin: admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=config)])
         )
         _check(answer.topic_errors[0][1])
 
     def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
-        (found,) = with_admin(bootstrap, lambda admin: admin.describe_topics([topic]))
+        (found,) = self.with_admin(bootstrap, lambda admin: admin.describe_topics([topic]))
         if found["error_code"] != LeaderNotAvailableError.errno:  # that is said of a topic that has just been created
             _check(found["error_code"])
         parts = found["partitions"]
@@ -164,26 +172,37 @@ class Aiokafka(Administrator):
         )
 
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        with_admin(bootstrap, lambda admin: admin.create_partitions({topic: NewPartitions(partitions)}))
+        self.with_admin(bootstrap, lambda admin: admin.create_partitions({topic: NewPartitions(partitions)}))
 
     def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(config))
-        (answer,) = with_admin(bootstrap, lambda admin: admin.alter_configs([resource]))
+        (answer,) = self.with_admin(bootstrap, lambda admin: admin.alter_configs([resource]))
         _check(answer.resources[0][0])
 
     def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-        (answer,) = with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))
+        (answer,) = self.with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))
         (error_code, _message, _type, _name, entries) = answer.resources[0]
         _check(error_code)
         return {entry[0]: entry[1] for entry in entries}
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        answer = with_admin(bootstrap, lambda admin: admin.delete_topics([topic]))
+        answer = self.with_admin(bootstrap, lambda admin: admin.delete_topics([topic]))
         _check(answer.topic_error_codes[0][1])
 
     def topics(self, bootstrap: str) -> frozenset[str]:
-        return frozenset(with_admin(bootstrap, lambda admin: admin.list_topics()))
+        return frozenset(self.with_admin(bootstrap, lambda admin: admin.list_topics()))
+
+    def with_admin(self, bootstrap: str, act: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
+        async def call() -> Any:
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **python_security(self.security))
+            await admin.start()
+            try:
+                return await act(admin)
+            finally:
+                await admin.close()
+
+        return run(call())
 
 
 def run(coroutine: Awaitable[T]) -> T:
@@ -191,18 +210,6 @@ def run(coroutine: Awaitable[T]) -> T:
         return await asyncio.wait_for(coroutine, LIMIT_S)
 
     return asyncio.run(limited())
-
-
-def with_admin(bootstrap: str, act: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
-    async def call() -> Any:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        await admin.start()
-        try:
-            return await act(admin)
-        finally:
-            await admin.close()
-
-    return run(call())
 
 
 def _check(error_code: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.local.jars import cache_directory
 from ottla.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.aiokafka_client import Aiokafka
@@ -15,6 +16,7 @@ from tests.integration.clients.java import Java, JavaMachine
 from tests.integration.clients.kafka_python import KafkaPython
 from tests.integration.clients.kcat import Kcat
 from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.clients.security import PLAIN, Security
 
 DRIVERS: dict[str, type[Driver]] = {driver.name: driver for driver in (Librdkafka, KafkaPython, Aiokafka, Kcat, Java)}
 MARKS = {"kcat": [pytest.mark.kcat], "java": [pytest.mark.java]}
@@ -36,16 +38,27 @@ def machine(_machine: JavaMachine) -> Iterator[JavaMachine]:
     _machine.end_clients()
 
 
+@pytest.fixture(scope="module")
+def machine_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMachine]:
+    """A JVM of a file's own with the clients of Apache Kafka 4.3.1."""
+    jar = cache_directory() / "kafka-clients-4-jars" / "kafka-clients-4.3.1.jar"
+    if not jar.exists():
+        pytest.skip("kafka-clients-4.3.1.jar is missing: run scripts/fetch-jars.sh")
+    found = JavaMachine(tmp_path_factory.mktemp("java") / "clients.log", clients=jar)
+    yield found
+    found.close()
+
+
 @pytest.fixture
 def driver(request: pytest.FixtureRequest) -> Driver:
     """The client of this run of the test; parametrise it indirectly, with EVERY_CLIENT or EVERY_ADMIN."""
     return make_driver(request, request.param)
 
 
-def make_driver(request: pytest.FixtureRequest, name: str) -> Driver:
+def make_driver(request: pytest.FixtureRequest, name: str, security: Security = PLAIN) -> Driver:
     if name == Java.name:
-        return Java(request.getfixturevalue("machine"))
-    return DRIVERS[name]()
+        return Java(request.getfixturevalue("machine"), security)
+    return DRIVERS[name](security)
 
 
 @pytest.fixture(scope="module")

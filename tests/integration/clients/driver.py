@@ -11,10 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tests.integration.clients.security import PLAIN, Security
+
 LIMIT_S = 120.0
 """Nothing here takes that long; what does, fails its test."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+LARGEST_REQUEST_BYTES = 10_000_000
+"""A producer sends what is smaller: what is too large for the broker is the broker's to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,9 @@ class Driver(ABC):
     name: str
     can_send_null_headers = True
     codecs: tuple[str, ...] = CODECS
+
+    def __init__(self, security: Security = PLAIN) -> None:
+        self.security = security
 
     @abstractmethod
     def produce(

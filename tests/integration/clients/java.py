@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.local.jars import find_java, kafka_class_path
 from tests.integration.clients.driver import (
+    LARGEST_REQUEST_BYTES,
     LIMIT_S,
     Administrator,
     Gathering,
@@ -23,6 +24,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
+from tests.integration.clients.security import PLAIN, Security
 
 
 class JavaError(Exception):
@@ -113,13 +115,14 @@ class JavaMachine:
         answer = self.ask("tool", **{"class": name, "arguments": arguments, "input": standard_input})
         return ToolOutput(answer["status"], answer["out"], answer["err"])
 
-    def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+    def join(self, bootstrap: str, member: GroupMember, gathering: Gathering, security: Security = PLAIN) -> None:
         self._gatherings[member.name] = gathering
         config = {
             "group.id": member.group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             "metadata.max.age.ms": "1000",
+            **security,
             **member.config,
         }
         self.ask("join", bootstrap=bootstrap, name=member.name, topic=member.topic, config=config)
@@ -183,7 +186,8 @@ class _Member(Member):
 class Java(Administrator):
     name = "java"
 
-    def __init__(self, machine: JavaMachine) -> None:
+    def __init__(self, machine: JavaMachine, security: Security = PLAIN) -> None:
+        super().__init__(security)
         self.machine = machine
 
     def produce(
@@ -201,6 +205,7 @@ class Java(Administrator):
             "compression.type": codec,
             "linger.ms": "5",
             "enable.idempotence": str(is_idempotent).lower(),
+            "max.request.size": str(LARGEST_REQUEST_BYTES),
         }
         sent = [
             {
@@ -212,32 +217,25 @@ class Java(Administrator):
             }
             for record in records
         ]
-        answer = self.machine.ask("produce", bootstrap=bootstrap, topic=topic, config=config, records=sent)
+        answer = self._ask("produce", bootstrap, topic=topic, config=config, records=sent)
         return list(answer["offsets"]) if acks != "0" else None
 
     def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
-        answer = self.machine.ask("read", bootstrap=bootstrap, topic=topic, partitions=partitions)
+        answer = self._ask("read", bootstrap, topic=topic, partitions=partitions)
         records = [record_of(found) for found in answer["records"]]
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
-        self.machine.join(bootstrap, member, gathering)
+        self.machine.join(bootstrap, member, gathering, self.security)
         return _Member(self.machine, member.name)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> None:
-        self.machine.ask(
-            "create",
-            bootstrap=bootstrap,
-            topic=topic,
-            partitions=partitions,
-            replicas=replicas,
-            settings=dict(config),
-        )
+        self._ask("create", bootstrap, topic=topic, partitions=partitions, replicas=replicas, settings=dict(config))
 
     def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
-        parts = self.machine.ask("describe", bootstrap=bootstrap, topic=topic)["partitions"]
+        parts = self._ask("describe", bootstrap, topic=topic)["partitions"]
         return TopicDescription(
             {part["partition"]: part["leader"] for part in parts},
             {part["partition"]: tuple(part["replicas"]) for part in parts},
@@ -245,17 +243,20 @@ class Java(Administrator):
         )
 
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self.machine.ask("grow", bootstrap=bootstrap, topic=topic, partitions=partitions)
+        self._ask("grow", bootstrap, topic=topic, partitions=partitions)
 
     def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-        self.machine.ask("alter", bootstrap=bootstrap, topic=topic, settings=dict(config))
+        self._ask("alter", bootstrap, topic=topic, settings=dict(config))
 
     def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
-        found: dict[str, str] = self.machine.ask("configs", bootstrap=bootstrap, topic=topic)["settings"]
+        found: dict[str, str] = self._ask("configs", bootstrap, topic=topic)["settings"]
         return found
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        self.machine.ask("delete", bootstrap=bootstrap, topic=topic)
+        self._ask("delete", bootstrap, topic=topic)
 
     def topics(self, bootstrap: str) -> frozenset[str]:
-        return frozenset(self.machine.ask("topics", bootstrap=bootstrap)["topics"])
+        return frozenset(self._ask("topics", bootstrap)["topics"])
+
+    def _ask(self, do: str, bootstrap: str, *, config: Mapping[str, str] = PLAIN, **arguments: Any) -> dict[str, Any]:
+        return self.machine.ask(do, bootstrap=bootstrap, config={**self.security, **config}, **arguments)

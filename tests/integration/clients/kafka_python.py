@@ -12,6 +12,7 @@ from kafka.admin import ConfigResource
 from kafka.errors import CommitFailedError, KafkaTimeoutError, RetriableError
 
 from tests.integration.clients.driver import (
+    LARGEST_REQUEST_BYTES,
     LIMIT_S,
     Administrator,
     Gathering,
@@ -20,6 +21,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
+from tests.integration.clients.security import Security, tls_context
 
 POLL_MS = 500
 
@@ -31,7 +33,7 @@ def record_of(found: Any) -> Record:
 
 
 class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering, security: Security) -> None:
         self._member = member
         self._gathering = gathering
         self._consumer = KafkaConsumer(
@@ -40,6 +42,7 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             metadata_max_age_ms=1000,
+            **python_security(security),
             **python_config(member.config),
         )
         self._closing = threading.Event()
@@ -100,6 +103,13 @@ def python_config(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def python_security(security: Security) -> dict[str, Any]:
+    """As kafka-python and aiokafka spell it."""
+    if not security:
+        return {}
+    return {"security_protocol": security["security.protocol"], "ssl_context": tls_context(security)}
+
+
 class KafkaPython(Administrator):
     name = "kafka-python"
     can_send_null_headers = False
@@ -134,6 +144,8 @@ class KafkaPython(Administrator):
             compression_type=None if codec == "none" else codec,
             linger_ms=5,
             enable_idempotence=is_idempotent,
+            max_request_size=LARGEST_REQUEST_BYTES,
+            **python_security(self.security),
         )
         futures = [
             producer.send(
@@ -151,7 +163,12 @@ class KafkaPython(Administrator):
         return [answer.offset for answer in answers] if acks != "0" else None
 
     def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, auto_offset_reset="earliest")
+        consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap.split(","),
+            group_id=None,
+            auto_offset_reset="earliest",
+            **python_security(self.security),
+        )
         everything = [TopicPartition(topic, partition) for partition in range(partitions)]
         consumer.assign(everything)
         ends = consumer.end_offsets(everything)
@@ -164,18 +181,18 @@ class KafkaPython(Administrator):
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
-        return _Member(bootstrap, member, gathering)
+        return _Member(bootstrap, member, gathering, self.security)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> None:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": dict(config)}
             admin.create_topics({topic: wanted})
             admin.wait_for_topics([topic], timeout_ms=LIMIT_S * 1000)
 
     def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             (found,) = admin.describe_topics([topic])
         parts = found["partitions"]
         return TopicDescription(
@@ -185,26 +202,25 @@ class KafkaPython(Administrator):
         )
 
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             admin.create_partitions({topic: partitions})
 
     def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             admin.alter_configs([ConfigResource("topic", topic, dict(config))])
 
     def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             found = admin.describe_configs([ConfigResource("topic", topic)], config_filter="all")
         return {name: entry["value"] for name, entry in found["topic"][topic].items()}
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             admin.delete_topics([topic])
 
     def topics(self, bootstrap: str) -> frozenset[str]:
-        with _admin(bootstrap) as admin:
+        with self._admin(bootstrap) as admin:
             return frozenset(admin.list_topics())
 
-
-def _admin(bootstrap: str) -> KafkaAdminClient:
-    return KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
+    def _admin(self, bootstrap: str) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=bootstrap.split(","), **python_security(self.security))

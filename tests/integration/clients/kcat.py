@@ -6,10 +6,20 @@ import json
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record
+from tests.integration.clients.driver import (
+    LARGEST_REQUEST_BYTES,
+    LIMIT_S,
+    Driver,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+)
+from tests.integration.clients.librdkafka import librdkafka_security
+from tests.integration.clients.security import Security
 
 _NOTHING = "~null~"
 _KCAT = ("kcat", "-m", "60")
@@ -36,19 +46,19 @@ def _bytes(text: str | None) -> bytes | None:
 class _Member(Member):
     """With -E kcat goes on when it is connected to no broker at all."""
 
-    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering, security: Security) -> None:
         self._name = member.name
         self._gathering = gathering
         settings = {
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": "100",
             "topic.metadata.refresh.interval.ms": "1000",
+            **librdkafka_security(security),
             **member.config,
         }
-        options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
         self._closing = threading.Event()
         self._process = subprocess.Popen(
-            [*_KCAT, "-E", "-b", bootstrap, *options, "-J", "-u", "-G", member.group, member.topic],
+            [*_KCAT, "-E", "-b", bootstrap, *options(settings), "-J", "-u", "-G", member.group, member.topic],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -136,20 +146,43 @@ class Kcat(Driver):
             "enable.idempotence": str(is_idempotent).lower(),
             "compression.codec": codec,
             "linger.ms": "5",
+            "message.max.bytes": str(LARGEST_REQUEST_BYTES),
+            **librdkafka_security(self.security),
         }
-        options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
         partition = str(records[0].partition)
-        command = [*_KCAT, "-b", bootstrap, *options, "-P", "-t", topic, "-p", partition, "-K", _NOTHING, "-Z"]
+        command = [
+            *_KCAT,
+            "-b",
+            bootstrap,
+            *options(settings),
+            "-P",
+            "-t",
+            topic,
+            "-p",
+            partition,
+            "-K",
+            _NOTHING,
+            "-Z",
+        ]
         run([*command, *headers], "\n".join(lines) + "\n")
 
     def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
-        quick = ["-X", "fetch.wait.max.ms=10"]  # it ends when a fetch has come back empty
-        printed = run([*_KCAT, "-b", bootstrap, *quick, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
+        quick = {"fetch.wait.max.ms": "10"}  # it ends when a fetch has come back empty
+        settings = options({**quick, **librdkafka_security(self.security)})
+        printed = run([*_KCAT, "-b", bootstrap, *settings, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
         records = [record_of(json.loads(line)) for line in printed.splitlines()]
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
-        return _Member(bootstrap, member, gathering)
+        return _Member(bootstrap, member, gathering, self.security)
+
+
+def options(settings: Mapping[str, str]) -> list[str]:
+    """
+    >>> options({"acks": "1"})
+    ['-X', 'acks=1']
+    """
+    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
 
 def run(command: Sequence[str], standard_input: str = "") -> str:

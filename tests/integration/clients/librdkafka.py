@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.integration.clients.driver import (
+    LARGEST_REQUEST_BYTES,
     LIMIT_S,
     Administrator,
     Gathering,
@@ -35,6 +36,24 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
+from tests.integration.clients.security import Security
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "security.protocol": ("security.protocol",),
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.truststore.type": (),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.type": (),
+}
+
+
+def librdkafka_security(security: Security) -> dict[str, str]:
+    """As librdkafka spells it. It has no option for the versions of TLS.
+
+    >>> librdkafka_security({"security.protocol": "SSL", "ssl.truststore.location": "a", "ssl.truststore.type": "PEM"})
+    {'security.protocol': 'SSL', 'ssl.ca.location': 'a'}
+    """
+    return {own: value for name, value in security.items() for own in _NAMES[name]}
 
 
 def record_of(message: Message) -> Record:
@@ -50,7 +69,7 @@ def record_of(message: Message) -> Record:
 
 
 class _Member(Member):
-    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering, security: Security) -> None:
         self._name = member.name
         self._topic = member.topic
         self._gathering = gathering
@@ -61,6 +80,7 @@ class _Member(Member):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "topic.metadata.refresh.interval.ms": 1000,
+                **librdkafka_security(security),
                 **member.config,
             }
         )
@@ -133,6 +153,8 @@ class Librdkafka(Administrator):
                 "compression.type": codec,
                 "linger.ms": 5,
                 "message.timeout.ms": 100_000,  # below LIMIT_S, so that it tells why
+                "message.max.bytes": LARGEST_REQUEST_BYTES,
+                **librdkafka_security(self.security),
             }
         )
         answers: list[tuple[KafkaError | None, int | None]] = []
@@ -158,6 +180,7 @@ class Librdkafka(Administrator):
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,  # it reports the end when a fetch has come back empty
+                **librdkafka_security(self.security),
             }
         )
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
@@ -176,16 +199,16 @@ class Librdkafka(Administrator):
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
-        return _Member(bootstrap, member, gathering)
+        return _Member(bootstrap, member, gathering, self.security)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> None:
-        admin = _admin(bootstrap)  # it must live until the answer is there
+        admin = self._admin(bootstrap)  # it must live until the answer is there
         admin.create_topics([NewTopic(topic, partitions, replicas, config=dict(config))])[topic].result()
 
     def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
-        admin = _admin(bootstrap)
+        admin = self._admin(bootstrap)
         found = admin.describe_topics(TopicCollection([topic]))[topic].result()
         return TopicDescription(
             {part.id: -1 if part.leader is None else part.leader.id for part in found.partitions},
@@ -194,7 +217,7 @@ class Librdkafka(Administrator):
         )
 
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        admin = _admin(bootstrap)
+        admin = self._admin(bootstrap)
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
 
     def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
@@ -202,22 +225,21 @@ class Librdkafka(Administrator):
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        admin = _admin(bootstrap)
+        admin = self._admin(bootstrap)
         admin.incremental_alter_configs([resource])[resource].result()
 
     def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        admin = _admin(bootstrap)
+        admin = self._admin(bootstrap)
         entries = admin.describe_configs([resource])[resource].result()
         return {name: entry.value for name, entry in entries.items()}
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        admin = _admin(bootstrap)
+        admin = self._admin(bootstrap)
         admin.delete_topics([topic])[topic].result()
 
     def topics(self, bootstrap: str) -> frozenset[str]:
-        return frozenset(_admin(bootstrap).list_topics(timeout=LIMIT_S).topics)
+        return frozenset(self._admin(bootstrap).list_topics(timeout=LIMIT_S).topics)
 
-
-def _admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    def _admin(self, bootstrap: str) -> AdminClient:
+        return AdminClient({"bootstrap.servers": bootstrap, **librdkafka_security(self.security)})

@@ -10,6 +10,7 @@ from tests.integration.clients.driver import Driver, Gathering, GroupMember, Mem
 from tests.integration.clients.java import Java, JavaMachine
 from tests.integration.clients.kcat import Kcat
 from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.clients.security import PLAIN, Security
 from tests.integration.clients.streams import AiokafkaStream, JavaStream, LibrdkafkaStream, Stream, Told
 
 PATIENT_MEMBER = {"heartbeat.interval.ms": "200", "session.timeout.ms": "120000"}
@@ -24,20 +25,29 @@ class Load:
     vanish from the metadata may stop for good (librdkafka issue 5476), which this load saw in one of 75 runs.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, machine: JavaMachine | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        machine: JavaMachine | None = None,
+        security: Security = PLAIN,
+    ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
-        self._live = LibrdkafkaStream("live", bootstrap, topic, partitions, is_idempotent=True)
+        self._security = security
+        given = (bootstrap, topic, partitions)
+        self._live = LibrdkafkaStream("live", *given, is_idempotent=True, security=security)
         self._streams: list[Stream] = [self._live]
-        self._streams.append(AiokafkaStream("aiokafka", bootstrap, topic, partitions, is_idempotent=True))
-        self._drivers: list[Driver] = [Kcat(), Aiokafka()]
+        self._streams.append(AiokafkaStream("aiokafka", *given, is_idempotent=True, security=security))
+        self._drivers: list[Driver] = [Kcat(security), Aiokafka(security)]
         if machine is not None:
             JavaStream.machine = machine
             for is_idempotent in (True, False):
                 name = f"java-{is_idempotent}"
-                self._streams.append(JavaStream(name, bootstrap, topic, partitions, is_idempotent=is_idempotent))
-            self._drivers.append(Java(machine))
+                self._streams.append(JavaStream(name, *given, is_idempotent=is_idempotent, security=security))
+            self._drivers.append(Java(machine, security))
         self._gatherings = {driver.name: Gathering() for driver in self._drivers}
         self._members: list[Member] = []
         self._told: dict[str, Told] = {}
@@ -76,7 +86,7 @@ class Load:
     def end(self) -> None:
         """No send has failed; what was acknowledged is stored once; every group was given all of it, once, in order."""
         self._end_streams()
-        stored = Librdkafka().read(self._bootstrap, self._topic, self._partitions)
+        stored = Librdkafka(self._security).read(self._bootstrap, self._topic, self._partitions)
         for who, gathering in self._gatherings.items():
             gathering.wait_until(lambda found: len(found.values()) >= len(stored), f"everything is read by {who}")
         by_place = {(record.partition, record.offset): record.value for record in stored}

@@ -13,6 +13,9 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.integration.clients.driver import LIMIT_S
 from tests.integration.clients.java import JavaMachine
+from tests.integration.clients.kafka_python import python_security
+from tests.integration.clients.librdkafka import librdkafka_security
+from tests.integration.clients.security import PLAIN, Security
 
 PAUSE_S = 0.01
 """Between two records of one stream."""
@@ -32,12 +35,22 @@ class Told:
 class Stream(ABC):
     """Sends "NAME NUMBER", number 0 and up, to the partitions in turn, with acks=all."""
 
-    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        is_idempotent: bool,
+        security: Security = PLAIN,
+    ) -> None:
         self.name = name
         self.is_idempotent = is_idempotent
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
+        self._security = security
 
     def value(self, number: int) -> bytes:
         return f"{self.name} {number}".encode()
@@ -60,7 +73,7 @@ class JavaStream(Stream):
             bootstrap=self._bootstrap,
             topic=self._topic,
             partitions=self._partitions,
-            config={"acks": "all", "enable.idempotence": str(self.is_idempotent).lower()},
+            config={"acks": "all", "enable.idempotence": str(self.is_idempotent).lower(), **self._security},
         )
 
     def end(self) -> Told:
@@ -69,8 +82,17 @@ class JavaStream(Stream):
 
 
 class _ThreadStream(Stream):
-    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool) -> None:
-        super().__init__(name, bootstrap, topic, partitions, is_idempotent=is_idempotent)
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        is_idempotent: bool,
+        security: Security = PLAIN,
+    ) -> None:
+        super().__init__(name, bootstrap, topic, partitions, is_idempotent=is_idempotent, security=security)
         self.told = Told()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -103,6 +125,7 @@ class LibrdkafkaStream(_ThreadStream):
                 "enable.idempotence": self.is_idempotent,
                 "linger.ms": 5,
                 "log_level": 0,
+                **librdkafka_security(self._security),
             }
         )
         for number in itertools.count():
@@ -141,6 +164,7 @@ class AiokafkaStream(_ThreadStream):
             enable_idempotence=self.is_idempotent,
             linger_ms=5,
             request_timeout_ms=120_000,
+            **python_security(self._security),
         )
         await producer.start()
         sent: list[asyncio.Future[object]] = []

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
 
-from tests.integration.clients.aiokafka_client import Aiokafka, with_admin
+from tests.integration.clients.aiokafka_client import Aiokafka
 from tests.integration.clients.driver import LIMIT_S, Record
 from tests.integration.clients.topics import await_groups, create, numbered
 
@@ -61,7 +61,7 @@ async def test_max_poll_records(bootstrap: str, name: str) -> None:
 
 def test_groups_and_the_cluster_are_described(bootstrap: str, name: str) -> None:
     create(bootstrap, name)
-    cluster = with_admin(bootstrap, lambda admin: admin.describe_cluster())
+    cluster = DRIVER.with_admin(bootstrap, lambda admin: admin.describe_cluster())
     assert sorted(broker["node_id"] for broker in cluster["brokers"]) == [0, 1, 2]
 
     async def commit() -> None:
@@ -71,6 +71,6 @@ def test_groups_and_the_cluster_are_described(bootstrap: str, name: str) -> None
 
     asyncio.run(commit())
     await_groups(bootstrap)
-    assert name in [group for group, _ in with_admin(bootstrap, lambda admin: admin.list_consumer_groups())]
-    found = with_admin(bootstrap, lambda admin: admin.list_consumer_group_offsets(name))
+    assert name in [group for group, _ in DRIVER.with_admin(bootstrap, lambda admin: admin.list_consumer_groups())]
+    found = DRIVER.with_admin(bootstrap, lambda admin: admin.list_consumer_group_offsets(name))
     assert found[TopicPartition(name, 0)].offset == 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,17 +13,10 @@ from tests.integration.clients.topics import create, create_again
 
 pytestmark = pytest.mark.java
 
-CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
-CLIENTS_4 = CACHE / "kafka-clients-4-jars" / "kafka-clients-4.3.1.jar"
 
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
-    if not CLIENTS_4.exists():
-        pytest.skip("kafka-clients-4.3.1.jar is missing: run scripts/fetch-jars.sh")
-    machine = JavaMachine(tmp_path_factory.mktemp("java") / "clients.log", clients=CLIENTS_4)
-    yield Java(machine)
-    machine.close()
+@pytest.fixture
+def java(machine_4: JavaMachine) -> Java:
+    return Java(machine_4)
 
 
 @pytest.fixture(scope="module")

@@ -6,22 +6,31 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.clients.driver import Administrator, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.clients.security import PLAIN, Security, tls_context
 from tests.integration.wire import Wire
 
 _METADATA_VERSION = 9
 
 
-def create(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+def create(
+    bootstrap: str,
+    topic: str,
+    partitions: int = 1,
+    replicas: int = 3,
+    *,
+    security: Security = PLAIN,
+    **config: str,
+) -> None:
     """`config` with underscores for dots. Returns when every broker knows the topic."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    Librdkafka().create_topic(bootstrap, topic, partitions, replicas, settings)
-    await_known(bootstrap, topic, partitions)
+    Librdkafka(security).create_topic(bootstrap, topic, partitions, replicas, settings)
+    await_known(bootstrap, topic, partitions, security=security)
 
 
-def await_known(bootstrap: str, topic: str, partitions: int = 1) -> None:
+def await_known(bootstrap: str, topic: str, partitions: int = 1, *, security: Security = PLAIN) -> None:
     """The controller answers before the other brokers have heard of a topic, and a client may ask any of them next."""
     for address in bootstrap.split(","):
-        with Wire(address) as wire:
+        with Wire(address, tls=tls_context(security)) as wire:
             await_that(lambda: has_leaders(wire, topic, partitions), f"{address} knows {topic}")
 
 
