@@ -13,7 +13,9 @@ from ottla.testing import RunningCluster, cluster
 from tests.compatibility.clients import ENVIRONMENT, Client, Setup
 from tests.compatibility.protocol import ClientError, Program, Unsupported
 from tests.compatibility.scenarios import Bench, Scenario
+from tests.integration.clients.security import PLAIN
 from tests.integration.clients.test_consumer_protocol import finalize_group_version
+from tests.integration.clients.tls_stores import Stores
 
 CONFIG = {
     "group.min.session.timeout.ms": "500",
@@ -47,15 +49,20 @@ class Outcome:
 
 
 @contextmanager
-def fleet() -> Iterator[tuple[RunningCluster, Setup]]:
-    """Three brokers on a real ZooKeeper, which the clients of Kafka 0.8 use; group.version is finalized (KIP-848)."""
+def fleet(stores: Stores | None = None) -> Iterator[tuple[RunningCluster, Setup]]:
+    """Three brokers on a real ZooKeeper, which the clients of Kafka 0.8 use; group.version is finalized (KIP-848).
+
+    With `stores` everything goes over TLS.
+    """
+    config = {**CONFIG, **(stores.broker_config if stores else {})}
     with (
         tempfile.TemporaryDirectory(prefix="ottla-compatibility-") as directory,
         ZooKeeperServer(Path(directory, "zookeeper")) as server,
     ):
         chroot = f"{server.connect}/compatibility"
-        with cluster(brokers=3, racks=3, config=CONFIG, zookeeper=chroot) as found:
-            finalize_group_version(found)
+        with cluster(brokers=3, racks=3, config=config, zookeeper=chroot) as found:
+            if stores is None:
+                finalize_group_version(found)
             yield found, Setup(chroot)
 
 
@@ -64,10 +71,16 @@ def run(
     scenarios: Sequence[Scenario],
     logs: Path,
     report: Callable[[Outcome], None] = lambda _outcome: None,
+    stores: Stores | None = None,
 ) -> list[Outcome]:
-    """Runs every scenario with every client, one after the other; `logs` takes what the clients log."""
+    """Runs every scenario with every client, one after the other; `logs` takes what the clients log.
+
+    With `stores` they use TLS; not every program can.
+    """
     outcomes = []
-    with fleet() as (brokers, setup):
+    security = stores.unnamed if stores else PLAIN
+    environment = {**ENVIRONMENT, **({"OTTLA_TRUST": str(stores.trust)} if stores else {})}
+    with fleet(stores) as (brokers, setup):
         for client in clients:
             program: Program | None = None
             for number, scenario in enumerate(scenarios):
@@ -77,8 +90,9 @@ def run(
                     report(outcome)
                     continue
                 if program is None or not program.is_running:
-                    program = Program(client.command(setup), logs / f"{client.name}.log", ENVIRONMENT)
-                outcome = _try(client, scenario, Bench(program, brokers, f"{client.name}.{scenario.name}-{number}"))
+                    program = Program(client.command(setup), logs / f"{client.name}.log", environment)
+                bench = Bench(program, brokers, f"{client.name}.{scenario.name}-{number}", security)
+                outcome = _try(client, scenario, bench)
                 outcomes.append(outcome)
                 report(outcome)
             if program is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.testing import RunningCluster
@@ -13,6 +13,7 @@ from tests.compatibility.protocol import ClientError, Program, Record
 from tests.integration.clients import driver
 from tests.integration.clients.driver import await_that
 from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.clients.security import PLAIN, Security, tls_context
 from tests.integration.clients.topics import await_known, create, metadata
 from tests.integration.wire import Wire
 
@@ -26,6 +27,7 @@ class Bench:
     client: Program
     fleet: RunningCluster
     name: str
+    security: Security = field(default_factory=lambda: PLAIN)
 
     @property
     def bootstrap(self) -> str:
@@ -33,6 +35,9 @@ class Bench:
 
     def ask(self, op: str, **arguments: Any) -> dict[str, Any]:
         return self.client.ask(op, bootstrap=self.bootstrap, **arguments)
+
+    def create(self, topic: str, partitions: int = 1, replicas: int = 3) -> None:
+        create(self.bootstrap, topic, partitions, replicas, security=self.security)
 
     def produce(self, topic: str, records: list[Record], **options: Any) -> None:
         self.ask("produce", topic=topic, records=[record.encode() for record in records], **options)
@@ -42,7 +47,7 @@ class Bench:
         sent = [
             driver.Record(each.key, each.value, each.headers, each.timestamp_ms, each.partition) for each in records
         ]
-        Librdkafka().produce(self.bootstrap, topic, sent)
+        Librdkafka(self.security).produce(self.bootstrap, topic, sent)
 
     def read(self, topic: str, count: int, partitions: int = 1, *, committed: bool = False) -> list[Record]:
         """`count` records from the beginning, by partition in the order of offsets."""
@@ -59,7 +64,7 @@ def values(records: list[Record]) -> list[bytes | None]:
 
 
 def round_trip(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name)
+    bench.create(bench.name)
     sent = [
         Record(b"key", b"value", (("trace", b"abc"), ("trace", b"again"), ("empty", b"")), 1_700_000_000_123),
         Record(None, b"no key", (), 1_600_000_000_000),
@@ -74,7 +79,7 @@ def round_trip(bench: Bench) -> None:
 
 
 def one_partition(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name)
+    bench.create(bench.name)
     sent = numbered(60)
     bench.produce(bench.name, sent)
     got = bench.read(bench.name, 60)
@@ -82,7 +87,7 @@ def one_partition(bench: Bench) -> None:
 
 
 def several_partitions(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name, 3)
+    bench.create(bench.name, 3)
     sent = numbered(60, partitions=3)
     bench.produce(bench.name, sent)
     got = bench.read(bench.name, 60, 3)
@@ -93,7 +98,7 @@ def several_partitions(bench: Bench) -> None:
 
 
 def every_acks(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name)
+    bench.create(bench.name)
     for number, acks in enumerate(("1", "all", "0")):
         bench.produce(bench.name, numbered(10, 10 * number), acks=acks)
     assert sorted(values(bench.read(bench.name, 30)), key=repr) == sorted(values(numbered(30)), key=repr)
@@ -101,7 +106,7 @@ def every_acks(bench: Bench) -> None:
 
 def codec(name: str) -> Callable[[Bench], None]:
     def run(bench: Bench) -> None:
-        create(bench.bootstrap, bench.name)
+        bench.create(bench.name)
         sent = [replace(record, value=b"z" * 500 + b"%d" % n) for n, record in enumerate(numbered(50))]
         bench.produce(bench.name, sent, codec=name)
         assert values(bench.read(bench.name, 50)) == values(sent)
@@ -111,7 +116,7 @@ def codec(name: str) -> Callable[[Bench], None]:
 
 def _leader(bench: Bench) -> int:
     """Of partition 0, as a running broker has it."""
-    with Wire(bench.fleet.address(bench.fleet.running[0])) as wire:
+    with Wire(bench.fleet.address(bench.fleet.running[0]), tls=tls_context(bench.security)) as wire:
         return metadata(wire, bench.name)[0]
 
 
@@ -120,7 +125,7 @@ def _await_another_leader(bench: Bench, than: int) -> None:
 
 
 def idempotent_over_a_leader_change(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name, replicas=3)
+    bench.create(bench.name, replicas=3)
     for first in range(0, 300, 50):
         if first == 150:
             leader = _leader(bench)
@@ -136,7 +141,7 @@ def idempotent_over_a_leader_change(bench: Bench) -> None:
 
 
 def group_goes_on_where_it_committed(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name, 2)
+    bench.create(bench.name, 2)
     bench.provide(bench.name, numbered(20, partitions=2))
     first = bench.ask("group", group=bench.name, topic=bench.name, count=20)["records"]
     bench.provide(bench.name, numbered(20, 20, partitions=2))
@@ -149,7 +154,7 @@ def group_type(bench: Bench) -> str | None:
     """What the group's coordinator says, None when there is no such group."""
     api = codec_of_api.module(ApiKey.LIST_GROUPS)
     for address in bench.bootstrap.split(","):
-        with Wire(address) as wire:
+        with Wire(address, tls=tls_context(bench.security)) as wire:
             for group in wire.ask(ApiKey.LIST_GROUPS, 5, api.ListGroupsRequest()).groups:
                 if group.group_id == bench.name:
                     found: str = group.group_type
@@ -158,7 +163,7 @@ def group_type(bench: Bench) -> str | None:
 
 
 def group_of_the_consumer_protocol(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name, 2)
+    bench.create(bench.name, 2)
     bench.provide(bench.name, numbered(20, partitions=2))
     found = bench.ask("group", group=bench.name, topic=bench.name, count=20, protocol="consumer")["records"]
     assert group_type(bench) == "consumer", f"the group is of type {group_type(bench)}"
@@ -166,7 +171,7 @@ def group_of_the_consumer_protocol(bench: Bench) -> None:
 
 
 def transactions_commit_and_abort(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name, 2)
+    bench.create(bench.name, 2)
     for number, commits in enumerate((True, False, True)):
         records = [record.encode() for record in numbered(10, 10 * number, partitions=2)]
         bench.ask("transact", id=bench.name, topic=bench.name, records=records, commit=commits)
@@ -177,7 +182,7 @@ def transactions_commit_and_abort(bench: Bench) -> None:
 
 
 def an_older_producer_is_fenced(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name)
+    bench.create(bench.name)
     records = [record.encode() for record in numbered(5)]
     answer = bench.ask("fence", id=bench.name, topic=bench.name, records=records)
     assert answer["fenced"], f"the older producer committed, or failed otherwise: {answer.get('error')}"
@@ -186,8 +191,8 @@ def an_older_producer_is_fenced(bench: Bench) -> None:
 
 def exactly_once_copy(bench: Bench) -> None:
     target = f"{bench.name}-target"
-    create(bench.bootstrap, bench.name, 2)
-    create(bench.bootstrap, target, 2)
+    bench.create(bench.name, 2)
+    bench.create(target, 2)
     bench.provide(bench.name, numbered(40, partitions=2))
     common = {"id": bench.name, "group": bench.name, "source": bench.name, "target": target}
     bench.ask("copy", count=10, commit=True, **common)
@@ -198,7 +203,7 @@ def exactly_once_copy(bench: Bench) -> None:
 
 
 def offset_of_a_time(bench: Bench) -> None:
-    create(bench.bootstrap, bench.name)
+    bench.create(bench.name)
     sent = [replace(record, timestamp_ms=1_700_000_000_000 + 1000 * n) for n, record in enumerate(numbered(20))]
     bench.provide(bench.name, sent)
     answer = bench.ask("offset_at", topic=bench.name, partition=0, timestamp=1_700_000_000_000 + 6500)
@@ -207,19 +212,19 @@ def offset_of_a_time(bench: Bench) -> None:
 
 def administers_topics(bench: Bench) -> None:
     bench.ask("create_topic", topic=bench.name, partitions=3, replicas=2, config={"retention.ms": "86400000"})
-    await_known(bench.bootstrap, bench.name, 3)
+    await_known(bench.bootstrap, bench.name, 3, security=bench.security)
     assert bench.ask("topic_config", topic=bench.name)["config"]["retention.ms"] == "86400000"
     bench.ask("alter_topic", topic=bench.name, config={"retention.ms": "3600000"})
     assert bench.ask("topic_config", topic=bench.name)["config"]["retention.ms"] == "3600000"
     bench.ask("grow_topic", topic=bench.name, partitions=5)
-    await_known(bench.bootstrap, bench.name, 5)
+    await_known(bench.bootstrap, bench.name, 5, security=bench.security)
     bench.ask("delete_topic", topic=bench.name)
     assert bench.name not in bench.ask("topics")["topics"]
 
 
 def says_what_is_refused(bench: Bench) -> None:
     bench.ask("create_topic", topic=bench.name, partitions=1, replicas=1, config={})
-    await_known(bench.bootstrap, bench.name)
+    await_known(bench.bootstrap, bench.name, security=bench.security)
     try:
         bench.ask("create_topic", topic=bench.name, partitions=1, replicas=1, config={})
     except ClientError as error:

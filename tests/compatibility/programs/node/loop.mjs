@@ -1,10 +1,15 @@
 // The loop of a Node.js program: one JSON request per line of standard input, one answer per line of standard output.
+import { readFileSync } from "node:fs";
 import readline from "node:readline";
 
 export class Unsupported extends Error {}
 
 export const data = (text) => (text === null || text === undefined ? null : Buffer.from(text, "base64"));
 export const text = (found) => (found === null || found === undefined ? null : Buffer.from(found).toString("base64"));
+
+// How the brokers are reached: undefined, without TLS, when the environment names no file of trusted authorities.
+const trust = process.env.OTTLA_TRUST;
+export const tls = trust ? { ca: [readFileSync(trust, "utf-8")] } : undefined;
 
 export async function serve(operations) {
   for await (const line of readline.createInterface({ input: process.stdin })) {

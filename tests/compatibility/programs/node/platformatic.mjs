@@ -1,11 +1,12 @@
 // @platformatic/kafka
 import { randomUUID } from "node:crypto";
 import { Admin, Consumer, FetchIsolationLevels, ConfigResourceTypes, IncrementalAlterConfigOperationTypes, Producer } from "@platformatic/kafka";
-import { data, serve, text } from "./loop.mjs";
+import { data, serve, text, tls } from "./loop.mjs";
 
 const common = (bootstrap) => ({
   clientId: "compatibility",
   bootstrapBrokers: bootstrap.split(","),
+  tls,
   retries: 20,
   retryDelay: 250,
   metadataMaxAge: 1000,

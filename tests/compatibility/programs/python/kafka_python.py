@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from typing import Any
@@ -13,6 +14,8 @@ from kafka.structs import OffsetAndMetadata
 from loop import data, record, serve
 
 LIMIT_S = 60.0
+TRUST = os.environ.get("OTTLA_TRUST")
+SECURITY: dict[str, Any] = {"security_protocol": "SSL", "ssl_cafile": TRUST} if TRUST else {}
 FENCED = (ProducerFencedError, InvalidProducerEpochError)  # the second before KIP-588
 
 
@@ -40,6 +43,7 @@ def produce(
 ) -> None:
     producer = KafkaProducer(
         bootstrap_servers=bootstrap.split(","),
+        **SECURITY,
         compression_type=None if codec == "none" else codec,
         acks=acks if acks == "all" else int(acks),
         enable_idempotence=idempotent,
@@ -71,6 +75,7 @@ def _poll(consumer: KafkaConsumer, count: int) -> list[Any]:
 def read(bootstrap: str, topic: str, count: int, partitions: int, committed: bool) -> dict[str, Any]:
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
+        **SECURITY,
         enable_auto_commit=False,
         isolation_level="read_committed" if committed else "read_uncommitted",
     )
@@ -101,6 +106,7 @@ def _member(bootstrap: str, group: str, topic: str) -> KafkaConsumer:
     return KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap.split(","),
+        **SECURITY,
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -109,7 +115,9 @@ def _member(bootstrap: str, group: str, topic: str) -> KafkaConsumer:
 
 
 def _transactional(bootstrap: str, id: str) -> KafkaProducer:
-    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), transactional_id=id, max_block_ms=60_000)
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap.split(","), transactional_id=id, max_block_ms=60_000, **SECURITY
+    )
     producer.init_transactions()
     return producer
 
@@ -176,7 +184,7 @@ def copy(bootstrap: str, id: str, group: str, source: str, target: str, count: i
 
 
 def offset_at(bootstrap: str, topic: str, partition: int, timestamp: int) -> dict[str, Any]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=str(uuid.uuid4()))
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=str(uuid.uuid4()), **SECURITY)
     try:
         where = TopicPartition(topic, partition)
         return {"offset": consumer.offsets_for_times({where: timestamp})[where].offset}
@@ -185,7 +193,7 @@ def offset_at(bootstrap: str, topic: str, partition: int, timestamp: int) -> dic
 
 
 def _admin(bootstrap: str) -> KafkaAdminClient:
-    return KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
+    return KafkaAdminClient(bootstrap_servers=bootstrap.split(","), **SECURITY)
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int, config: dict[str, str]) -> None:

@@ -17,13 +17,20 @@ import (
 
 const limit = 60 * time.Second
 
-func client(request loop.Request, options ...kgo.Opt) (*kgo.Client, error) {
-	common := []kgo.Opt{
+func common(request loop.Request, options ...kgo.Opt) []kgo.Opt {
+	made := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(request.Bootstrap, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.MetadataMinAge(200 * time.Millisecond),
 	}
-	return kgo.NewClient(append(common, options...)...)
+	if config := loop.TLS(); config != nil {
+		made = append(made, kgo.DialTLSConfig(config))
+	}
+	return append(made, options...)
+}
+
+func client(request loop.Request, options ...kgo.Opt) (*kgo.Client, error) {
+	options = append(options, kgo.MetadataMinAge(200*time.Millisecond))
+	return kgo.NewClient(common(request, options...)...)
 }
 
 func records(topic string, found []loop.Record) []*kgo.Record {
@@ -206,16 +213,14 @@ func fence(request loop.Request) (map[string]any, error) {
 func copyOnce(request loop.Request) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(strings.Split(request.Bootstrap, ",")...),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	session, err := kgo.NewGroupTransactSession(common(request,
 		kgo.TransactionalID(request.ID),
 		kgo.ConsumerGroup(request.Group),
 		kgo.ConsumeTopics(request.Source),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ package loop
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +62,22 @@ type Request struct {
 	Target     string            `json:"target"`
 	Replicas   int16             `json:"replicas"`
 	Config     map[string]string `json:"config"`
+}
+
+// TLS is how the brokers are reached: it trusts the authorities of the file OTTLA_TRUST. Nil, without TLS, when the
+// environment names none.
+func TLS() *tls.Config {
+	file := os.Getenv("OTTLA_TRUST")
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(text)
+	return &tls.Config{RootCAs: trusted}
 }
 
 // Operation answers one request.

@@ -27,6 +27,8 @@ func config() *sarama.Config {
 	made.Producer.Retry.Backoff = 200 * time.Millisecond
 	made.Consumer.Offsets.Initial = sarama.OffsetOldest
 	made.Consumer.Offsets.AutoCommit.Enable = false
+	made.Net.TLS.Config = loop.TLS()
+	made.Net.TLS.Enable = made.Net.TLS.Config != nil
 	return made
 }
 
