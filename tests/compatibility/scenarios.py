@@ -36,8 +36,8 @@ class Bench:
     def ask(self, op: str, **arguments: Any) -> dict[str, Any]:
         return self.client.ask(op, bootstrap=self.bootstrap, **arguments)
 
-    def create(self, topic: str, partitions: int = 1, replicas: int = 3) -> None:
-        create(self.bootstrap, topic, partitions, replicas, security=self.security)
+    def create(self, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+        create(self.bootstrap, topic, partitions, replicas, security=self.security, **config)
 
     def produce(self, topic: str, records: list[Record], **options: Any) -> None:
         self.ask("produce", topic=topic, records=[record.encode() for record in records], **options)
@@ -64,7 +64,7 @@ def values(records: list[Record]) -> list[bytes | None]:
 
 
 def round_trip(bench: Bench) -> None:
-    bench.create(bench.name)
+    bench.create(bench.name, retention_ms="-1")  # for its old timestamps
     sent = [
         Record(b"key", b"value", (("trace", b"abc"), ("trace", b"again"), ("empty", b"")), 1_700_000_000_123),
         Record(None, b"no key", (), 1_600_000_000_000),

@@ -29,6 +29,8 @@ every_client = pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
 every_admin = pytest.mark.parametrize("driver", EVERY_ADMIN, indirect=True)
 
 BATCH_PRODUCER_ID = 43  # where it stands in a batch
+FOREVER = "-1"
+"""`retention.ms`: records with the timestamps below are deleted otherwise, 30 s after a broker has started."""
 NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 SHAPES = [
     Record(
@@ -49,7 +51,7 @@ def without_offsets(records: list[Record]) -> list[Record]:
 @every_client
 def test_records_come_back_as_they_were_sent(driver: Driver, bootstrap: str, name: str) -> None:
     """Headers (one name twice, null), null keys and values, what is not ASCII, timestamps; read by two clients."""
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     sent = SHAPES if driver.can_send_null_headers else [replace(SHAPES[0], headers=SHAPES[0].headers[:-1]), *SHAPES[1:]]
     if driver.name == "kcat":  # it gives every record its own clock's time
         offsets = driver.produce(bootstrap, name, sent)

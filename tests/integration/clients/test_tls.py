@@ -27,7 +27,7 @@ from tests.integration.clients.load import Load
 from tests.integration.clients.refused import Refused
 from tests.integration.clients.security import PLAIN, Security
 from tests.integration.clients.test_console_tools import CONSUMER, PRODUCER, TOPICS, Tools
-from tests.integration.clients.test_every_client import SHAPES, closing, without_offsets
+from tests.integration.clients.test_every_client import FOREVER, SHAPES, closing, without_offsets
 from tests.integration.clients.tls_stores import Stores, serials
 from tests.integration.clients.topics import await_known, create, numbered
 
@@ -99,7 +99,7 @@ FAILURES = "ottla_ssl_handshake_failures"
 
 def send_and_read_every_shape(driver: Driver, bootstrap: str, topic: str) -> None:
     security = driver.security
-    create(bootstrap, topic, security=security)
+    create(bootstrap, topic, security=security, retention_ms=FOREVER)
     sent = SHAPES if driver.can_send_null_headers else [replace(SHAPES[0], headers=SHAPES[0].headers[:-1]), *SHAPES[1:]]
     driver.produce(bootstrap, topic, sent)
     for reader in (driver, Librdkafka(security)):
