@@ -148,6 +148,7 @@ LONG = (
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[kafka-python-",
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[kcat]",
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[platformatic]",
+    "tests/compatibility/test_tls.py",
     "tests/integration/clients/test_connect.py::test_a_connector_goes_on_at_another_worker",
     "tests/integration/clients/test_kafka_0_8.py",
     "tests/integration/clients/test_local_restarts.py::test_a_fleet_of_processes_goes_down_and_up",
