@@ -208,7 +208,7 @@ def deliberate(case: Case, ours: int, theirs: int) -> str:
     if ours == ErrorCode.INVALID_CONFIG and names <= {*_UNTOUCHED, "listener.security.protocol.map"}:
         return "listeners do not change while a broker runs yet"
     if ours == ErrorCode.INVALID_CONFIG and theirs == ErrorCode.NONE and names == {"sasl.jaas.config"}:
-        return "secrets are not stored yet"
+        return "a password that could not be stored is refused when it is only checked, too"
     if theirs == ErrorCode.UNKNOWN_SERVER_ERROR:
         return "Apache Kafka fails at an unknown topic key whose list is to grow or to shrink"
     return ""

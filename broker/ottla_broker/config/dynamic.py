@@ -129,10 +129,11 @@ def check_in_force(values: BrokerValues) -> None:
     check_tls(values, parse_listeners(values.by_name, values.is_given))
 
 
-def _check_password(values: BrokerValues, name: str) -> None:
+def _check_storable(values: BrokerValues, name: str) -> None:
+    """NotServed for a password that nobody could read. Source: DynamicBrokerConfig.toPersistentProps."""
     known = find_key(name)
     if known is not None and known.is_sensitive and not values.by_name["password.encoder.secret"]:
-        raise ConfigError(name, "[hidden]", "to be stored, a password needs password.encoder.secret of the broker")
+        raise NotServed(name, "[hidden]", "to be stored, a password needs password.encoder.secret of the broker")
 
 
 def check_update(
@@ -145,9 +146,9 @@ def check_update(
         for name, text in touched.items():
             try:
                 check_key(name, text, cluster_wide=cluster_wide)
+                _check_storable(values, name)
             except NotServed as error:
                 not_served = not_served or error
-            _check_password(values, name)
         in_force = values.layers.of(cluster_wide=cluster_wide)
         layer = {name: in_force[name] for name in new if name in in_force} | touched
         changed = values.with_layers(values.layers.replacing(layer, cluster_wide=cluster_wide))

@@ -30,7 +30,7 @@ class ConfigError(ValueError):
 
 
 class NotServed(ConfigError):
-    """A value that Apache Kafka takes and this release does not serve yet."""
+    """A good value that cannot be had: this release does not serve it yet, or the broker lacks what it needs."""
 
 
 class ConfigType(IntEnum):

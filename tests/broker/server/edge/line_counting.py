@@ -13,6 +13,7 @@ from typing import Any
 from bench.hostile.many_elements import TOPIC, Content, Row, request
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.record import Record, build_batch
 from simulation.client import Client
 from simulation.cluster import SimulatedFleet
@@ -85,7 +86,10 @@ class Broker:
         topic = topics.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=replication_factor)
         client = self.client()
         request = topics.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
-        response = await client.request(self._fleet.bootstrap[0], ApiKey.CREATE_TOPICS, 5, request, timeout_s=60)
+        for address in self._fleet.bootstrap:  # one of them is the controller
+            response = await client.request(address, ApiKey.CREATE_TOPICS, 5, request, timeout_s=60)
+            if response.topics[0].error_code != ErrorCode.NOT_CONTROLLER:
+                break
         assert response.topics[0].error_code == 0, response.topics[0].error_message
         client.close()
 
