@@ -11,14 +11,14 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.integration.clients.aiokafka_client import Aiokafka
 from tests.integration.clients.driver import LIMIT_S, Record
-from tests.integration.clients.topics import await_groups, create, numbered
+from tests.integration.clients.topics import FOREVER, await_groups, create, numbered
 
 DRIVER = Aiokafka()
 
 
 async def test_offsets_by_time_and_committed_metadata(bootstrap: str, name: str) -> None:
     start = 1_700_000_000_000
-    await asyncio.to_thread(create, bootstrap, name)
+    await asyncio.to_thread(create, bootstrap, name, retention_ms=FOREVER)
     await asyncio.to_thread(
         DRIVER.produce, bootstrap, name, [Record(None, b"x", timestamp_ms=start + 1000 * n) for n in range(10)]
     )

@@ -18,7 +18,7 @@ from ottla_broker.records.record import Record as RawRecord
 from tests.integration.clients.driver import Gathering, GroupMember, Record, await_that
 from tests.integration.clients.java import JavaError, JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import await_forgotten, await_known, create, metadata, numbered
+from tests.integration.clients.topics import FOREVER, await_forgotten, await_known, create, metadata, numbered
 from tests.integration.wire import Wire, produce_request
 
 pytestmark = pytest.mark.java
@@ -226,7 +226,7 @@ def test_the_performance_tools(tools: Tools, name: str) -> None:
 
 
 def test_get_offsets(tools: Tools, name: str) -> None:
-    create(tools.bootstrap, name, 2)
+    create(tools.bootstrap, name, 2, retention_ms=FOREVER)
     times = [Record(None, b"x", timestamp_ms=1_700_000_000_000 + number) for number in (0, 5, 2)]
     Librdkafka().produce(tools.bootstrap, name, times)
     assert tools(OFFSETS, "--topic", name).split() == [f"{name}:0:3", f"{name}:1:0"]

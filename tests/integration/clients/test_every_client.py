@@ -23,14 +23,12 @@ from tests.integration.clients.driver import (
     await_that,
 )
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import await_known, create, create_again, numbered
+from tests.integration.clients.topics import FOREVER, await_known, create, create_again, numbered
 
 every_client = pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
 every_admin = pytest.mark.parametrize("driver", EVERY_ADMIN, indirect=True)
 
 BATCH_PRODUCER_ID = 43  # where it stands in a batch
-FOREVER = "-1"
-"""`retention.ms`: records with the timestamps below are deleted otherwise, 30 s after a broker has started."""
 NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 SHAPES = [
     Record(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine
-from tests.integration.clients.topics import create
+from tests.integration.clients.topics import FOREVER, create
 from tests.integration.clients.transactions import Transactions
 
 pytestmark = pytest.mark.java
@@ -17,7 +17,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 def test_the_tool_finds_a_hanging_transaction_and_ends_it(
     bootstrap: str, internal: str, name: str, machine: JavaMachine
 ) -> None:
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     living = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-living"})
     living.init_transactions(LIMIT_S)
     living.begin_transaction()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.clients.driver import QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.java import Java, JavaError, JavaMachine
-from tests.integration.clients.topics import create, create_again, numbered
+from tests.integration.clients.topics import FOREVER, create, create_again, numbered
 
 pytestmark = pytest.mark.java
 
@@ -17,7 +17,7 @@ def java(machine: JavaMachine) -> Java:
 
 
 def test_offsets_by_time(java: Java, bootstrap: str, name: str) -> None:
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     start = 1_700_000_000_000
     java.produce(bootstrap, name, [Record(None, b"x", timestamp_ms=start + 1000 * n) for n in range(10)])
     times = [0, start + 2500, start + 9000, start + 9001]

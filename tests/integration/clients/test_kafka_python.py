@@ -9,7 +9,7 @@ from kafka.errors import KafkaError, NonEmptyGroupError
 
 from tests.integration.clients.driver import LIMIT_S, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.kafka_python import KafkaPython
-from tests.integration.clients.topics import await_groups, create, numbered
+from tests.integration.clients.topics import FOREVER, await_groups, create, numbered
 
 DRIVER = KafkaPython()
 
@@ -20,7 +20,7 @@ def servers(bootstrap: str) -> list[str]:
 
 
 def test_offsets_by_time_and_committed_metadata(servers: list[str], bootstrap: str, name: str) -> None:
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     start = 1_700_000_000_000
     DRIVER.produce(bootstrap, name, [Record(None, b"x", timestamp_ms=start + 1000 * n) for n in range(10)])
     consumer = KafkaConsumer(bootstrap_servers=servers, group_id=name, enable_auto_commit=False)

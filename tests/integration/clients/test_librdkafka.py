@@ -28,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from ottla.testing import RunningCluster
 from tests.integration.clients.driver import LIMIT_S, QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import await_groups, create, create_again, numbered
+from tests.integration.clients.topics import FOREVER, await_groups, create, create_again, numbered
 
 DRIVER = Librdkafka()
 
@@ -46,7 +46,7 @@ def consumer(bootstrap: str, group: str, **config: str | int | bool) -> Consumer
 
 
 def test_offsets_by_time(bootstrap: str, name: str) -> None:
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     start = 1_700_000_000_000
     DRIVER.produce(bootstrap, name, [Record(None, b"x", timestamp_ms=start + 1000 * n) for n in range(10)])
     reader = consumer(bootstrap, name)
@@ -236,7 +236,7 @@ def test_groups_are_listed_described_altered_and_deleted(bootstrap: str, admin: 
 
 
 def test_offsets_are_listed_by_admin(bootstrap: str, admin: AdminClient, name: str) -> None:
-    create(bootstrap, name)
+    create(bootstrap, name, retention_ms=FOREVER)
     start = 1_700_000_000_000
     DRIVER.produce(bootstrap, name, [Record(None, b"x", timestamp_ms=start + n) for n in (0, 5, 2)])
     part = TopicPartition(name, 0)

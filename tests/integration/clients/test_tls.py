@@ -27,9 +27,9 @@ from tests.integration.clients.load import Load
 from tests.integration.clients.refused import Refused
 from tests.integration.clients.security import PLAIN, Security
 from tests.integration.clients.test_console_tools import CONSUMER, PRODUCER, TOPICS, Tools
-from tests.integration.clients.test_every_client import FOREVER, SHAPES, closing, without_offsets
+from tests.integration.clients.test_every_client import SHAPES, closing, without_offsets
 from tests.integration.clients.tls_stores import Stores, serials
-from tests.integration.clients.topics import await_known, create, numbered
+from tests.integration.clients.topics import FOREVER, await_known, create, numbered
 
 JAVA_4 = pytest.param("java-4", marks=[pytest.mark.java])
 every_client = pytest.mark.parametrize("driver", [*EVERY_CLIENT, JAVA_4], indirect=True)

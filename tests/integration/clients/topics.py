@@ -9,6 +9,9 @@ from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.security import PLAIN, Security, tls_context
 from tests.integration.wire import Wire
 
+FOREVER = "-1"
+"""`retention.ms` of a topic whose records have old timestamps: else retention deletes them 30 s after a broker has
+started."""
 _METADATA_VERSION = 9
 
 
