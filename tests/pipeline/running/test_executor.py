@@ -46,7 +46,12 @@ def test_python_finds_the_modules_of_the_working_directory_and_of_the_image() ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["executor"], "SPARK_DRIVER_URL"), ([], "usage: "), (["driver"], "usage: ")]
+    ("arguments", "said"),
+    [
+        pytest.param(["executor"], "SPARK_DRIVER_URL", marks=[pytest.mark.spark]),  # without pyspark it says its usage
+        ([], "usage: "),
+        (["driver"], "usage: "),
+    ],
 )
 def test_outside_of_such_a_pod_it_says_what_it_is_for(arguments: list[str], said: str) -> None:
     program = [sys.executable, "-m", "ottla_pipeline.running.executor", *arguments]
