@@ -19,7 +19,7 @@ from cryptography import x509
 from ottla_broker.adapters import tls_transport
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.network import SocketListener, SocketNetwork
-from ottla_broker.adapters.tls_transport import Handshake, TlsTransport
+from ottla_broker.adapters.tls_transport import TlsTransport
 from ottla_broker.ports.network import Connection, HandlerFactory
 from tests.authority import Authority, Issued
 from tests.contract.network_contract import NetworkContract, Recorder, framed
@@ -373,38 +373,3 @@ class TestHandshakes:
         await accepted.handlers[0].until(lambda one: one.reason is not None)
         assert accepted.handlers[0].frames == []
         assert tls.failed == ["certificate_verify_failed"]
-
-    async def test_a_hundred_clients_at_once_delay_a_connected_one_by_a_few_handshakes(
-        self, network: SocketNetwork, authority: Authority, tmp_path: Path
-    ) -> None:
-        """They wait in a queue; the loop does other work between a few of them."""
-        tls = secured(tmp_path, authority.issue("127.0.0.1"))
-        _, port = await self.listen(network, tls)
-        context = client_context(tmp_path, authority)
-        steps: list[int] = []
-        step = TlsTransport.handshake
-
-        def counted(transport: TlsTransport) -> Handshake:
-            steps[-1] += 1
-            return step(transport)
-
-        with pytest.MonkeyPatch.context() as patched:
-            hellos = []
-            for _ in range(100):
-                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-                with pytest.raises(ssl.SSLWantReadError):
-                    context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
-                hellos.append(outgoing.read())
-            patched.setattr(TlsTransport, "handshake", counted)
-            steps.append(0)
-            writers = []
-            for hello in hellos:
-                writers.append((await asyncio.open_connection("127.0.0.1", port))[1])
-                writers[-1].write(hello)
-            async with asyncio.timeout(60):
-                while sum(steps) < 100:
-                    steps.append(0)
-                    await asyncio.sleep(0)
-            for writer in writers:
-                writer.close()
-        assert len([count for count in steps if count]) > 1

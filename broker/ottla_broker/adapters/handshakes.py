@@ -187,7 +187,7 @@ class Handshakes:
     def _make_room(self) -> None:
         if len(self._begun) >= _MOST_BEGUN:
             oldest = next(iter(self._begun))
-            self._fail(oldest, "too_many", f"{_MOST_BEGUN} others wait, and its peer has been silent for longest")
+            self._fail(oldest, "too_many", f"{_MOST_BEGUN} others are under way, and it is the oldest")
 
     def _fail(self, handshake: ServerHandshake, code: str, reason: str) -> None:
         handshake.tls.on_failure(code)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES, is_unshared
 from ottla_broker.adapters.receive_memory import ReceiveMemory
-from ottla_broker.adapters.transport import ReceivesLate, Transport
+from ottla_broker.adapters.transport import LONGEST_CALL_S, ReceivesLate, Transport
 from ottla_broker.ports.network import Buffer, Chunk, ConnectionHandler, HandlerFactory
 
 _LENGTH = struct.Struct(">i")
@@ -34,8 +34,6 @@ _CALLS_OF_A_TURN = range(256)
 """System calls in which a connection sends before others have their turn: a fetch of many partitions needs two for each
 of them, of 5 µs and more."""
 _NOTHING = memoryview(b"")
-_LONGEST_RECEIVE_S = 0.5
-"""A transport that has not received after so long is kept busy by its peer: it takes less than a millisecond."""
 
 
 class PendingHandshake(Protocol):
@@ -262,7 +260,7 @@ class SocketConnection:
         if self._is_writing:  # nothing is sent meanwhile
             self._is_writing = False
             self._loop.remove_writer(self._fd)
-        self._loop.call_later(_LONGEST_RECEIVE_S, self._end_if_late, self._late_since)
+        self._loop.call_later(LONGEST_CALL_S, self._end_if_late, self._late_since)
 
     def _end_if_late(self, since: float) -> None:
         if self._is_late and self._late_since == since:

@@ -35,11 +35,9 @@ from enum import Enum
 from functools import partial
 
 from ottla_broker.adapters.event_loop import TakeoverLoop
-from ottla_broker.adapters.transport import LateReceiver, ReceivesLate
+from ottla_broker.adapters.transport import LONGEST_CALL_S, LateReceiver, ReceivesLate
 from ottla_broker.ports.network import Buffer
 
-LONGEST_CALL_S = 0.5
-"""A call of OpenSSL that lasts longer is kept busy by the peer: it takes less than a millisecond."""
 HELLO_HEAD_BYTES = 5
 """Of a record: its type, its version and its length."""
 _RECORD_BYTES = 16 * 1024

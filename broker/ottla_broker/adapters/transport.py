@@ -13,6 +13,9 @@ from typing import Protocol
 
 from ottla_broker.ports.network import Buffer
 
+LONGEST_CALL_S = 0.5
+"""A call of a transport that lasts longer is kept busy by the peer: it takes less than a millisecond."""
+
 
 class ReceivesLate(Exception):
     """A `receive` took so long that another thread runs the loop now: whoever called it returns, and touches nothing.
