@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from ottla_broker.security.principals import ANONYMOUS
+from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.turns import LongWork, Turns
 
 
@@ -29,8 +31,21 @@ def turns_of_loop() -> Turns:
     return Turns(clock_of_loop())
 
 
+class _Context(SimpleNamespace):
+    """What a test gives, and the rights of a client of a broker without an authorizer."""
+
+    api_name = "Test"
+    may = RequestContext.may
+    denied = RequestContext.denied
+    denied_of_many = RequestContext.denied_of_many
+    authorized_operations = RequestContext.authorized_operations
+
+
 def handler_context(**fields: Any) -> Any:
     """A context with these attributes, whose long loops take turns."""
     client: Any = SimpleNamespace(is_closed=False)
     work = LongWork(turns_of_loop(), client, is_urgent=False)
-    return SimpleNamespace(**fields, work=work, each=work.each, distinct=work.distinct, sorted=work.sorted)
+    connection = SimpleNamespace(access=None, principal=ANONYMOUS, has_cluster_action=True)
+    return _Context(
+        **{"connection": connection, **fields}, work=work, each=work.each, distinct=work.distinct, sorted=work.sorted
+    )

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_broker.authorization.access import Access
 from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection
 from ottla_broker.protocol import codec
@@ -92,6 +93,7 @@ class ClientConnection:
         "_throttling",
         "_unmuting",
         "_waiting_frame",
+        "access",
         "client_software",
         "has_cluster_action",
         "is_privileged",
@@ -125,6 +127,7 @@ class ClientConnection:
         self._identify = identify
         self.principal = ANONYMOUS
         self.principal_name = ANONYMOUS.name
+        self.access: Access | None = None
         self.listener = listener
         self.is_privileged = is_privileged
         self.has_cluster_action = has_cluster_action

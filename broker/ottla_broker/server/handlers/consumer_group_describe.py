@@ -13,9 +13,9 @@ Versions
 
 from __future__ import annotations
 
+from ottla_broker.authorization.resources import NOT_ASKED, ResourceType
 from ottla_broker.groups.consumer.group_image import Assignment, ConsumerMember
 from ottla_broker.groups.coordinator import ConsumerGroupDescription
-from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import consumer_group_describe as wire
 from ottla_broker.protocol.generated.consumer_group_describe import (
@@ -78,7 +78,9 @@ async def _described(
             # A copy: members may come and go between two turns.
             async for member_id, member in context.each(tuple(image.members.items()))
         ],
-        authorized_operations=GROUP_OPERATIONS if wants_operations else NOT_ASKED,
+        authorized_operations=context.authorized_operations(ResourceType.GROUP, group_id)
+        if wants_operations
+        else NOT_ASKED,
     )
 
 

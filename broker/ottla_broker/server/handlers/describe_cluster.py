@@ -11,7 +11,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla_broker.authorization.resources import CLUSTER_NAME, NOT_ASKED, ResourceType
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.describe_cluster import (
     DescribeClusterBroker,
@@ -39,7 +39,7 @@ async def handle(
             DescribeClusterBroker(broker_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
             for broker, endpoint in services.metadata.brokers_with(context.listener)
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

@@ -13,7 +13,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
+from ottla_broker.authorization.resources import NOT_ASKED, ResourceType
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.describe_groups import (
     DescribedGroup,
@@ -62,5 +62,7 @@ async def _describe(
             )
             async for member in context.each(() if snapshot is None else snapshot.members)
         ],
-        authorized_operations=GROUP_OPERATIONS if wants_operations and error is ErrorCode.NONE else NOT_ASKED,
+        authorized_operations=context.authorized_operations(ResourceType.GROUP, group_id)
+        if wants_operations and error is ErrorCode.NONE
+        else NOT_ASKED,
     )

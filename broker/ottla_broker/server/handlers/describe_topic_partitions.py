@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ottla_broker.authorization.resources import ResourceType
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
-from ottla_broker.metadata.operations import TOPIC_OPERATIONS
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_topic_partitions import (
@@ -121,7 +121,7 @@ async def handle(
         partitions = {name: list(cache.topics[name].partitions) for name in some if name in cache.topics}
         found = page(some, partitions, start, remaining, is_all=is_all)
         described = [
-            _missing(name) if indexes is None else _topic(cache, cache.topics[name], indexes, context.listener)
+            _missing(context, name) if indexes is None else _topic(context, cache, cache.topics[name], indexes)
             for name, indexes in found.topics
         ]
         add_own_offline_replicas(services, described)
@@ -138,7 +138,7 @@ async def handle(
     )
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         topic_rules.check_name(name)
@@ -149,17 +149,17 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         name=name,
         topic_id=ZERO_UUID,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
     )
 
 
 def _topic(
-    cache: MetadataCache, topic: TopicMetadata, indexes: Sequence[int], listener: str
+    context: RequestContext, cache: MetadataCache, topic: TopicMetadata, indexes: Sequence[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in indexes:
         partition = topic.partitions[index]
-        is_reachable = cache.endpoint(partition.leader, listener) is not None
+        is_reachable = cache.endpoint(partition.leader, context.listener) is not None
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
@@ -177,5 +177,5 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name),
     )

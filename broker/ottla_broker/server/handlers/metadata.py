@@ -28,10 +28,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from ottla_broker.authorization.resources import CLUSTER_NAME, NOT_ASKED, ResourceType
 from ottla_broker.config import COORDINATOR_TOPICS, INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
-from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.metadata.prepared import EncodedTopics
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -121,7 +121,7 @@ async def handle(
         cluster_id=services.cluster_id,
         controller_id=cache.controller_id,
         topics=results,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
         if 8 <= version <= 10 and request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
@@ -212,7 +212,7 @@ async def _named(
             continue
         failed = _failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name)))
         if wants_operations:
-            failed.topic_authorized_operations = TOPIC_OPERATIONS
+            failed.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
         results.append(failed)
     return results
 
@@ -267,7 +267,9 @@ def _topic(
             _partition(cache, index, partition, context.listener, context.api_version)
             for index, partition in topic.partitions.items()
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name)
+        if wants_operations
+        else NOT_ASKED,
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.authorization.resources import NOT_ASKED, ResourceType, mask, operations_of
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -146,7 +146,7 @@ def test_groups_are_described_with_current_and_target_assignments(version: int) 
         group, unknown, again = answer.groups
         assert group == again
         assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Reconciling", 2, 2)
-        assert (group.assignor_name, group.authorized_operations) == ("range", GROUP_OPERATIONS)
+        assert (group.assignor_name, group.authorized_operations) == ("range", mask(*operations_of(ResourceType.GROUP)))
         first = group.members[0]
         assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("a", "i", "r", 1)
         assert (first.client_id, first.client_host) == ("app", "/127.0.0.1")

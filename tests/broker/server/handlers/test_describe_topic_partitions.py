@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.testing import RunningCluster, cluster
-from ottla_broker.metadata.operations import TOPIC_OPERATIONS
+from ottla_broker.authorization.resources import ResourceType, mask, operations_of
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import describe_topic_partitions as api
@@ -91,7 +91,7 @@ def test_partitions_have_leader_replicas_and_the_topic_its_operations(fleet: Run
     assert sorted(partition.replica_nodes) == sorted(partition.isr_nodes) == [0, 1, 2]
     assert partition.leader_id == partition.replica_nodes[0]
     assert (partition.eligible_leader_replicas, partition.last_known_elr, partition.offline_replicas) == ([], [], [])
-    assert (topic.topic_authorized_operations, topic.is_internal) == (TOPIC_OPERATIONS, False)
+    assert (topic.topic_authorized_operations, topic.is_internal) == (mask(*operations_of(ResourceType.TOPIC)), False)
     assert topic.topic_id != bytes(16)
 
 

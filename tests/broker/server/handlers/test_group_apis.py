@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.authorization.resources import NOT_ASKED, ResourceType, mask, operations_of
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.coordination import znodes
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -582,7 +582,9 @@ def test_describe_groups_shows_members_and_operations(version: int) -> None:
         assert (bytes(member.member_metadata), bytes(member.member_assignment)) == (b"meta", b"assigned")
         assert (nobody.error_code, nobody.group_state, nobody.members) == (0, "Dead", [])
         if version >= 3:
-            assert group.authorized_operations == nobody.authorized_operations == GROUP_OPERATIONS
+            assert (
+                group.authorized_operations == nobody.authorized_operations == mask(*operations_of(ResourceType.GROUP))
+            )
             silent = await server.call(ApiKey.DESCRIBE_GROUPS, version, groups=["g"])
             assert silent.groups[0].authorized_operations == NOT_ASKED
 

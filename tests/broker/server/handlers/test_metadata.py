@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.authorization.resources import NOT_ASKED, ResourceType, mask, operations_of
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
-from ottla_broker.metadata.operations import NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla_broker.protocol.generated.update_metadata import (
@@ -126,7 +126,7 @@ async def test_metadata_has_the_authorized_operations_of_a_topic_with_an_error(
     """kafka-python 2.3 fails on the default mask."""
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
-    for wanted, operations in ((True, TOPIC_OPERATIONS), (False, NOT_ASKED)):
+    for wanted, operations in ((True, mask(*operations_of(ResourceType.TOPIC))), (False, NOT_ASKED)):
         request = asking_for("old", name, include_topic_authorized_operations=wanted)
         found = topics_of(await ask(cache, request, version=version, creates=creates))
         assert found[name].error_code == error

@@ -1,0 +1,1 @@
+"""Decides what a principal may do. Pure: what is stored, and where, is not here (`server.store.stored_acls`)."""

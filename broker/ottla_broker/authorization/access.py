@@ -1,0 +1,128 @@
+"""Access: what one principal at one address may do, as decided so far, and the log of it.
+
+Decisions are kept until the authorizer's version changes. A client that names many resources fills no memory: beyond
+`MOST_DECISIONS` what was decided is forgotten. Each request is logged, decided anew or not.
+
+Source: the log lines of kafka.authorizer.logger (AclAuthorizer.logAuditMessage).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Set
+from typing import Final
+
+from ottla_broker.authorization.authorizer import Authorizer, Check
+from ottla_broker.authorization.resources import AclOperation, ResourceType, mask, operations_of
+from ottla_broker.security.principals import Principal
+
+MOST_DECISIONS: Final = 4096
+
+audit: Final = logging.getLogger("kafka.authorizer.logger")
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Access:
+    """Of one connection, as long as it has this principal."""
+
+    __slots__ = ("_address", "_authorizer", "_count", "_decided", "_principal", "_version")
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, address: str) -> None:
+        """
+        Args:
+            address: of the client, as text.
+        """
+        self._authorizer = authorizer
+        self._principal = principal
+        self._address = address
+        self._version = authorizer.version
+        self._decided: dict[tuple[AclOperation, ResourceType], dict[str, bool]] = {}
+        self._count = 0
+
+    def allows(
+        self, request: str, operation: AclOperation, resource_type: ResourceType, name: str, *, logs: bool = True
+    ) -> bool:
+        """Whether it is allowed to do this with one resource.
+
+        Args:
+            request: the name of the API, for the log.
+            logs: False where what is denied is left out of a response silently.
+        """
+        return not self.denied(request, operation, resource_type, (name,), logs=logs)
+
+    def denied(
+        self,
+        request: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Collection[str],
+        *,
+        logs: bool = True,
+    ) -> Set[str]:
+        """Those of the names on which the operation is not allowed. The rest as for `allows`."""
+        decided = self._known(operation, resource_type)
+        suspects = {name for name in names if not decided.get(name)}
+        if suspects:
+            unknown = [name for name in suspects if name not in decided]
+            if unknown:
+                decided = self._decide(operation, resource_type, unknown)
+                suspects = {name for name in suspects if not decided[name]}
+        if logs and (suspects or audit.isEnabledFor(logging.DEBUG)):
+            self._log(request, operation, resource_type, names, suspects)
+        return suspects or NOTHING
+
+    def allows_any(self, request: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the operation is allowed on any name at all. Nothing is logged: no resource is asked for."""
+        return self._authorizer.allows_any(self._principal, self._address, operation, resource_type)
+
+    def operations(self, resource_type: ResourceType, name: str) -> int:
+        """AuthorizedOperations of a resource (KIP-430); not logged."""
+        return mask(
+            *(
+                operation
+                for operation in operations_of(resource_type)
+                if self.allows("", operation, resource_type, name, logs=False)
+            )
+        )
+
+    def _known(self, operation: AclOperation, resource_type: ResourceType) -> dict[str, bool]:
+        if self._version != self._authorizer.version or self._count > MOST_DECISIONS:
+            self._decided.clear()
+            self._count = 0
+            self._version = self._authorizer.version
+        found = self._decided.get((operation, resource_type))
+        return {} if found is None else found
+
+    def _decide(self, operation: AclOperation, resource_type: ResourceType, names: list[str]) -> dict[str, bool]:
+        checks = [Check(operation, resource_type, name) for name in names]
+        answers = self._authorizer.decide(self._principal, self._address, checks)
+        decided = self._decided.setdefault((operation, resource_type), {})
+        decided.update(zip(names, answers, strict=True))
+        self._count += len(names)
+        return decided
+
+    def _log(
+        self,
+        request: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        denied: Set[str],
+    ) -> None:
+        for name, count in Counter(names).items():
+            is_denied = name in denied
+            audit.log(
+                logging.INFO if is_denied else logging.DEBUG,
+                "Principal = %s is %s Operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s with "
+                "resourceRefCount = %d",
+                self._principal,
+                "Denied" if is_denied else "Allowed",
+                operation.label,
+                self._address,
+                resource_type.label,
+                name,
+                request,
+                count,
+            )
