@@ -66,6 +66,7 @@ reference: setup ## write crds/, schemas/ and the generated pages of docs/refere
 	@$(PY) -m ottla_documents.generator
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
+	@$(PY) -m ottla_broker.server.rights_reference
 	@$(PY) -m ottla.testing.metrics_reference
 	@$(PY) -m ottla_operator.reference metrics docs/reference/metrics.md
 	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md

@@ -1,7 +1,7 @@
 """Access: what one principal at one address may do, as decided so far, and the log of it.
 
 Decisions are kept until the authorizer's version changes. A client that names many resources fills no memory: beyond
-`MOST_DECISIONS` what was decided is forgotten. Each request is logged, decided anew or not.
+`MOST_DECISIONS` what was decided is forgotten. Each request is logged, decided again or not.
 
 Source: the log lines of kafka.authorizer.logger (AclAuthorizer.logAuditMessage).
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Mapping, Set
 from typing import Final
 
-from ottla_broker.authorization.authorizer import Authorizer, Check
+from ottla_broker.authorization.authorizer import AclCheck, Authorizer
 from ottla_broker.authorization.resources import AclOperation, ResourceType, mask, operations_of
 from ottla_broker.security.principals import Principal
 
@@ -57,11 +57,15 @@ class Access:
         request: str,
         operation: AclOperation,
         resource_type: ResourceType,
-        names: Collection[str],
+        names: Collection[str] | Mapping[str, int],
         *,
         logs: bool = True,
     ) -> Set[str]:
-        """Those of the names on which the operation is not allowed. The rest as for `allows`."""
+        """Those of the names on which the operation is not allowed. The rest as for `allows`.
+
+        Args:
+            names: as often as the request has them; or each once, with that number.
+        """
         decided = self._known(operation, resource_type)
         suspects = {name for name in names if not decided.get(name)}
         if suspects:
@@ -73,7 +77,7 @@ class Access:
             self._log(request, operation, resource_type, names, suspects)
         return suspects or NOTHING
 
-    def allows_any(self, request: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether the operation is allowed on any name at all. Nothing is logged: no resource is asked for."""
         return self._authorizer.allows_any(self._principal, self._address, operation, resource_type)
 
@@ -96,7 +100,7 @@ class Access:
         return {} if found is None else found
 
     def _decide(self, operation: AclOperation, resource_type: ResourceType, names: list[str]) -> dict[str, bool]:
-        checks = [Check(operation, resource_type, name) for name in names]
+        checks = [AclCheck(operation, resource_type, name) for name in names]
         answers = self._authorizer.decide(self._principal, self._address, checks)
         decided = self._decided.setdefault((operation, resource_type), {})
         decided.update(zip(names, answers, strict=True))
@@ -108,7 +112,7 @@ class Access:
         request: str,
         operation: AclOperation,
         resource_type: ResourceType,
-        names: Iterable[str],
+        names: Collection[str] | Mapping[str, int],
         denied: Set[str],
     ) -> None:
         for name, count in Counter(names).items():

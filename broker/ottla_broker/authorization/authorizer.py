@@ -9,7 +9,7 @@ from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.security.principals import Principal
 
 
-class Check(NamedTuple):
+class AclCheck(NamedTuple):
     """One question: whether an operation is allowed on the resource of this type and name."""
 
     operation: AclOperation
@@ -26,7 +26,7 @@ class Authorizer(Protocol):
     version: int
     """Grows with every change that may change a decision: decisions are kept until then."""
 
-    def decide(self, principal: Principal, address: str, checks: Sequence[Check]) -> list[bool]:
+    def decide(self, principal: Principal, address: str, checks: Sequence[AclCheck]) -> list[bool]:
         """Whether each is allowed to a principal that is connected from an address, as text."""
         ...
 

@@ -94,9 +94,9 @@ class ErrorCode(IntEnum):
     )
     REBALANCE_IN_PROGRESS = (27, False, "The group is rebalancing: join again.")
     INVALID_COMMIT_OFFSET_SIZE = (28, False, "The committed offsets do not fit in one batch.")
-    TOPIC_AUTHORIZATION_FAILED = (29, False, "Access to the topic is not allowed.")
-    GROUP_AUTHORIZATION_FAILED = (30, False, "Access to the group is not allowed.")
-    CLUSTER_AUTHORIZATION_FAILED = (31, False, "The action on the cluster is not allowed.")
+    TOPIC_AUTHORIZATION_FAILED = (29, False, "Topic authorization failed.")
+    GROUP_AUTHORIZATION_FAILED = (30, False, "Group authorization failed.")
+    CLUSTER_AUTHORIZATION_FAILED = (31, False, "Cluster authorization failed.")
     INVALID_TIMESTAMP = (32, False, "The record's timestamp is outside the range that the topic accepts.")
     UNSUPPORTED_SASL_MECHANISM = (33, False, "The SASL mechanism is not offered by this listener.")
     ILLEGAL_SASL_STATE = (34, False, "The request does not fit the state of the SASL handshake.")
@@ -130,7 +130,7 @@ class ErrorCode(IntEnum):
         False,
         "The marker comes from a transaction coordinator that has been replaced.",
     )
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, False, "Access to the transactional id is not allowed.")
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, False, "Transactional Id authorization failed.")
     SECURITY_DISABLED = (54, False, "Security is not switched on.")
     OPERATION_NOT_ATTEMPTED = (
         55,
@@ -154,7 +154,7 @@ class ErrorCode(IntEnum):
         False,
         "Delegation tokens cannot be used over this connection.",
     )
-    DELEGATION_TOKEN_AUTHORIZATION_FAILED = (65, False, "Access to the delegation token is not allowed.")
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = (65, False, "Delegation Token authorization failed.")
     DELEGATION_TOKEN_EXPIRED = (66, False, "The delegation token has expired.")
     INVALID_PRINCIPAL_TYPE = (67, False, "The type of principal is not supported.")
     NON_EMPTY_GROUP = (68, False, "The group has members.")

@@ -323,17 +323,26 @@ class RequestContext:
         return NOTHING if access is None else access.denied(self.api_name, operation, resource_type, names, logs=logs)
 
     async def denied_of_many(
-        self, operation: AclOperation, resource_type: ResourceType, names: Sequence[str], *, logs: bool = True
+        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, logs: bool = True
     ) -> Set[str]:
         """As `denied`, with turns. Not for an API that calls back."""
         access = self.connection.access
         if access is None:
             return NOTHING
+        times: dict[str, int] = {}
+        async for name in self.each(names):
+            times[name] = times.get(name, 0) + 1
         found: set[str] = set()
-        parts = [names[start : start + _CHECKS_AT_ONCE] for start in range(0, len(names), _CHECKS_AT_ONCE)]
-        async for part in self.each(parts, 4 * _CHECKS_AT_ONCE):
-            found |= access.denied(self.api_name, operation, resource_type, part, logs=logs)
+        different = list(times)
+        async for first in self.each(range(0, len(different), _CHECKS_AT_ONCE), 4 * _CHECKS_AT_ONCE):
+            some = {name: times[name] for name in different[first : first + _CHECKS_AT_ONCE]}
+            found |= access.denied(self.api_name, operation, resource_type, some, logs=logs)
         return found
+
+    def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the principal may do this with any resource of a type at all (KIP-679)."""
+        access = self.connection.access
+        return access is None or access.allows_any(operation, resource_type)
 
     def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
         """AuthorizedOperations of one resource (KIP-430)."""

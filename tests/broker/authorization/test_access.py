@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from ottla_broker.authorization.access import MOST_DECISIONS, Access
-from ottla_broker.authorization.authorizer import Check
+from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import AclOperation, ResourceType, mask
 from ottla_broker.security.principals import Principal
 
@@ -18,12 +18,12 @@ READ, WRITE, DESCRIBE, TOPIC = AclOperation.READ, AclOperation.WRITE, AclOperati
 class Rights:
     """An authorizer that allows what is named, and counts what it is asked."""
 
-    def __init__(self, *allowed: Check) -> None:
+    def __init__(self, *allowed: AclCheck) -> None:
         self.version = 0
         self.allowed = set(allowed)
-        self.asked: list[Check] = []
+        self.asked: list[AclCheck] = []
 
-    def decide(self, principal: Principal, address: str, checks: Sequence[Check]) -> list[bool]:
+    def decide(self, principal: Principal, address: str, checks: Sequence[AclCheck]) -> list[bool]:
         assert (str(principal), address) == ("User:alice", "10.0.0.7")
         self.asked += checks
         return [check in self.allowed for check in checks]
@@ -39,7 +39,7 @@ def access_to(rights: Rights) -> Access:
 
 
 def test_the_denied_names_are_those_that_are_not_allowed_and_each_is_asked_for_once() -> None:
-    rights = Rights(Check(READ, TOPIC, "a"))
+    rights = Rights(AclCheck(READ, TOPIC, "a"))
     access = access_to(rights)
     assert access.denied("Fetch", READ, TOPIC, ["a", "b", "a", "c"]) == {"b", "c"}
     assert access.denied("Fetch", READ, TOPIC, ["c", "a"]) == {"c"}
@@ -49,11 +49,11 @@ def test_the_denied_names_are_those_that_are_not_allowed_and_each_is_asked_for_o
 
 
 def test_a_change_is_in_force_at_the_next_request() -> None:
-    rights = Rights(Check(READ, TOPIC, "a"))
+    rights = Rights(AclCheck(READ, TOPIC, "a"))
     access = access_to(rights)
     assert access.allows("Fetch", READ, TOPIC, "a")
     assert not access.allows("Fetch", READ, TOPIC, "b")
-    rights.allowed = {Check(READ, TOPIC, "b")}
+    rights.allowed = {AclCheck(READ, TOPIC, "b")}
     rights.version += 1
     assert not access.allows("Fetch", READ, TOPIC, "a")
     assert access.allows("Fetch", READ, TOPIC, "b")
@@ -69,7 +69,7 @@ def test_a_client_that_names_many_resources_fills_no_memory() -> None:
 
 
 def test_every_request_is_logged_as_apache_kafka_logs_it(caplog: pytest.LogCaptureFixture) -> None:
-    access = access_to(Rights(Check(READ, TOPIC, "a")))
+    access = access_to(Rights(AclCheck(READ, TOPIC, "a")))
     with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
         for _ in range(2):
             access.denied("Fetch", READ, TOPIC, ["secret", "a", "secret"])
@@ -87,6 +87,6 @@ def test_every_request_is_logged_as_apache_kafka_logs_it(caplog: pytest.LogCaptu
 
 
 def test_authorized_operations_are_those_that_are_allowed() -> None:
-    access = access_to(Rights(Check(READ, TOPIC, "a"), Check(DESCRIBE, TOPIC, "a")))
+    access = access_to(Rights(AclCheck(READ, TOPIC, "a"), AclCheck(DESCRIBE, TOPIC, "a")))
     assert access.operations(TOPIC, "a") == mask(READ, DESCRIBE)
     assert access.operations(TOPIC, "b") == 0

@@ -36,6 +36,7 @@ class _Context(SimpleNamespace):
 
     api_name = "Test"
     may = RequestContext.may
+    may_any = RequestContext.may_any
     denied = RequestContext.denied
     denied_of_many = RequestContext.denied_of_many
     authorized_operations = RequestContext.authorized_operations

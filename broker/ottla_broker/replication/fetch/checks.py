@@ -22,6 +22,7 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import candidates, closest
 from ottla_broker.storage.log.reader import A_LOT
 
+DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _UNKNOWN_LEADER_EPOCH = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _OFFSET_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -33,12 +34,15 @@ _UNSUPPORTED_COMPRESSION_TYPE = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironment) -> None:
     """Sets `error`, `preferred` or `diverging` of an item that has a replica, as of now.
 
-    In this order: KAFKA_STORAGE_ERROR or what else stands in place of the replica, FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH (a follower that is no replica), a preferred
-    replica, OFFSET_OUT_OF_RANGE, divergence, UNSUPPORTED_COMPRESSION_TYPE.
+    In this order: TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR or what else stands in place of the replica,
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH (a follower that is no
+    replica), a preferred replica, OFFSET_OUT_OF_RANGE, divergence, UNSUPPORTED_COMPRESSION_TYPE.
     """
     partition = item.partition
     assert partition is not None
+    if params.may_read is not None and not params.may_read(item.topic):
+        item.error = DENIED
+        return
     requested = item.requested
     log = partition.log.state
     offset = requested.fetch_offset

@@ -146,12 +146,16 @@ class SessionlessContext:
         for topic in self._requested if part is None else part:
             name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
             by_index = replicas.topics.get(name) if name is not None else None
+            is_denied = params.may_read is not None and name is not None and not params.may_read(name)
             self.requested_topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
             for requested in topic.partitions:
                 item = PartitionFetch(name or "", requested)
                 items.append(item)
                 if name is None:
                     item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
+                if is_denied:
+                    item.error = checks.DENIED
                     continue
                 partition = None if by_index is None else by_index.get(requested.partition)
                 if partition is None or partition.log.state.is_failed:
@@ -523,6 +527,11 @@ class IncrementalContext:
             item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
             return
         item.topic = topic
+        may_read = self._params.may_read
+        if may_read is not None and not may_read(topic):
+            item.detach()
+            item.error = checks.DENIED
+            return
         found = replicas.partition_or_error(topic, index)
         if isinstance(found, ErrorCode):
             item.detach()

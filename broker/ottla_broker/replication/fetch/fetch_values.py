@@ -108,6 +108,7 @@ class FetchParams:
         reports_high_watermark: the follower gets a changed high watermark at once, because consumers read from it.
         capabilities: of the request's version.
         received_at: Clock.monotonic in seconds.
+        may_read: whether the client has the right to read a topic; None: any.
     """
 
     __slots__ = (
@@ -116,6 +117,7 @@ class FetchParams:
         "listener",
         "max_bytes",
         "max_wait_ms",
+        "may_read",
         "min_bytes",
         "rack",
         "received_at",
@@ -137,7 +139,9 @@ class FetchParams:
         reports_high_watermark: bool,
         capabilities: FetchCapabilities,
         received_at: float,
+        may_read: Callable[[str], bool] | None = None,
     ) -> None:
+        self.may_read = may_read
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.max_wait_ms = max_wait_ms

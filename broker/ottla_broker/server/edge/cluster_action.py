@@ -1,18 +1,18 @@
-"""Decides who may send the requests that only brokers send, and what everybody else is answered. Pure.
+"""Decides who may send the requests that only brokers send, and what everybody else is answered.
 
 In Apache Kafka they need the right ClusterAction on the cluster, which an authorizer grants to brokers. Here the
-listener and the address of a connection decide: whoever reaches a listener of the brokers, from an address that
-ottla.broker.request.addresses names, has the right. Without it each request is answered as by a broker of Apache Kafka
-whose authorizer refuses it. Source: the calls of authorizeClusterOperation in kafka.server.KafkaApis.
+listener and the address of a connection decide first: it must be a listener of the brokers, and an address that
+ottla.broker.request.addresses names. With an authorizer the principal needs the right as well. Each request is refused
+as by a broker of Apache Kafka whose authorizer refuses it. Source: the calls of authorizeClusterOperation in
+kafka.server.KafkaApis.
 
-Not here: rights on topics, groups and others, which need an authenticated user.
+Not here: the other rights (`rights`).
 
 What others may rely on:
 
-- `connection.has_cluster_action` says whether a connection may send them: the right ClusterAction on the cluster. Its
-  listener and address decide when it is accepted. The dispatcher refuses such a request before its handler is called,
-  most of them before they are read. A handler does not ask again, and an authorizer that knows users sets the same
-  attribute.
+- `connection.has_cluster_action` says whether a connection may send them by its listener and address; that is decided
+  when it is accepted. The dispatcher refuses such a request before its handler is called, most of them before they are
+  read. A handler does not ask again.
 - A new API that only brokers send is a row of `ONLY_FROM_BROKERS` or of `REFUSALS`, and a case of
   `tests/beside/test_broker_requests.py`.
 """
@@ -23,10 +23,12 @@ from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, Final
 
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.edge.connection_limits import plain
+from ottla_broker.server.handler_api import RequestContext
 
 _DENIED: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _TOPIC_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -68,12 +70,26 @@ class ClusterActionRule:
         return any(sender in network for network in self._networks)
 
 
-def refuse_unread(api_key: ApiKey) -> Any:
-    """The answer to a request of `ONLY_FROM_BROKERS`."""
+def has_right_of_brokers(context: RequestContext) -> bool:
+    """Whether a request may be one that only brokers send: by its connection, and by the rights of its principal.
+
+    An administrator may end transactions that hang, with Alter on the cluster. Source: KafkaApis.handleWriteTxnMarkers.
+    """
+    connection = context.connection
+    if connection.access is None:
+        return connection.has_cluster_action
+    if connection.has_cluster_action and context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return True
+    is_marker = context.api_key == ApiKey.WRITE_TXN_MARKERS
+    return is_marker and context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def refuse_whole(api_key: ApiKey, error: ErrorCode) -> Any:
+    """An answer that has nothing but the error of the whole request."""
     module = codec.module(api_key)
     name = api_key.name.replace("_", "").lower() + "response"
     response = next(kind for kind_name, kind in vars(module).items() if kind_name.lower() == name)
-    return response(error_code=_DENIED)
+    return response(error_code=int(error))
 
 
 def is_from_broker(api_key: ApiKey, request: Any) -> bool:

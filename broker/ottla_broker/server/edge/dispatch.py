@@ -31,10 +31,18 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.edge import element_limits
-from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, is_from_broker, refuse_unread
+from ottla_broker.server.edge.cluster_action import (
+    ONLY_FROM_BROKERS,
+    REFUSALS,
+    has_right_of_brokers,
+    is_from_broker,
+    refuse_whole,
+)
 from ottla_broker.server.edge.long_reads import LongReadQueues
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
+from ottla_broker.server.edge.rights import ERROR_WITHOUT, RIGHTS, ApiRights
 from ottla_broker.server.edge.throttling import measured
+from ottla_broker.server.edge.withheld import withhold
 from ottla_broker.server.handler_api import (
     CallbackHandler,
     CoroutineHandler,
@@ -232,6 +240,9 @@ class _LoadedApi:
     """The first version that only brokers send."""
     refuse: Callable[[Any], Any | None] | None
     """The answer to a request that only brokers send, None for one of clients; of an API that both send."""
+    rights: ApiRights
+    asks_for_whole: bool
+    """A right of the row is on a resource that the request is about."""
 
     def needs_cluster_action(self, request: Any) -> bool:
         """Of an API with `refuse`: whether only brokers send this request."""
@@ -293,9 +304,9 @@ class Dispatcher:
         if not entry.listing.lowest <= version <= entry.listing.highest:
             self._answer_unsupported_version(context, entry.listing)
             return
-        may_be_refused = not context.connection.has_cluster_action
-        if may_be_refused and entry.only_from_brokers is not None and version >= entry.only_from_brokers:
-            self._refuse(context, refuse_unread(entry.listing.api_key))
+        is_of_brokers = entry.only_from_brokers is not None and version >= entry.only_from_brokers
+        if is_of_brokers and not has_right_of_brokers(context):
+            self._refuse(context, refuse_whole(entry.listing.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
         try:
             if len(frame) < LARGE_FRAME_BYTES:
@@ -313,8 +324,11 @@ class Dispatcher:
         except codec.DecodeError as error:
             self._malformed(context, error)
             return
-        if may_be_refused and entry.refuse is not None and (refusal := entry.refuse(request)) is not None:
-            self._refuse(context, refusal)
+        if entry.needs_cluster_action(request) and not has_right_of_brokers(context):
+            assert entry.refuse is not None
+            self._refuse(context, entry.refuse(request))
+            return
+        if entry.asks_for_whole and not self._has_rights(entry, context, request):
             return
         if entry.listing.calls_back:
             self._call_back(entry, services, context, request)
@@ -355,19 +369,39 @@ class Dispatcher:
         if now >= self._logs_refusals_at:
             self._logs_refusals_at = now + _REFUSALS_LOGGED_EVERY_S
             logger.warning(
-                "refusing %s from %s:%d on %s: brokers alone send it, to inter.broker.listener.name, "
-                "control.plane.listener.name or ottla.broker.request.listeners; the next line about this comes after "
-                "%d s at the earliest",
+                "refusing %s of %s from %s:%d on %s: brokers alone send it, with the right ClusterAction, to "
+                "inter.broker.listener.name, control.plane.listener.name or ottla.broker.request.listeners; the next "
+                "line about this comes after %d s at the earliest",
                 ApiKey(context.api_key).name,
+                context.principal,
                 *context.peer,
                 context.listener,
                 _REFUSALS_LOGGED_EVERY_S,
             )
         context.respond(response)
 
+    def _has_rights(self, entry: _LoadedApi, context: RequestContext, request: object) -> bool:
+        """Whether the request has the rights that its row asks for as a whole; one without is answered here."""
+        if context.connection.access is None:
+            return True
+        for right in entry.rights.rights:
+            name = None if right.name is None else right.name(request)
+            if name is not None and not context.may(right.operation, right.resource_type, name):
+                context.respond(refuse_whole(entry.listing.api_key, ERROR_WITHOUT[right.resource_type]))
+                return False
+        return True
+
     async def _run(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
+        entries = entry.rights.entries
         try:
-            context.respond(await entry.handle(services, context, request))
+            if entries is None or context.connection.access is None:
+                context.respond(await entry.handle(services, context, request))
+                return
+            withheld = await withhold(services, context, request, entries)
+            response = await entry.handle(services, context, request)
+            if withheld:
+                getattr(response, entries.answered).extend(withheld)
+            context.respond(response)
         except ClientIsGone:
             pass
         except Exception as error:
@@ -423,8 +457,10 @@ class Dispatcher:
     async def _run_long(
         self, entry: _LoadedApi, services: Services, context: RequestContext, work: LongWork, request: Any
     ) -> None:
-        if entry.needs_cluster_action(request) and not context.connection.has_cluster_action:
+        if entry.needs_cluster_action(request) and not has_right_of_brokers(context):
             context.close_connection(f"{ApiKey(context.api_key).name} of many partitions: brokers alone send it")
+            return
+        if entry.asks_for_whole and not self._has_rights(entry, context, request):
             return
         if entry.handle_long is not None:
             await self._go_on(context, entry.handle_long(services, context, request, context.respond))
@@ -480,5 +516,7 @@ class Dispatcher:
             getattr(handler, "handle_long", None),
             ONLY_FROM_BROKERS.get(key),
             REFUSALS.get(key),
+            RIGHTS[key],
+            any(right.name is not None for right in RIGHTS[key].rights),
         )
         return entry

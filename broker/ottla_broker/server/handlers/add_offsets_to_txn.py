@@ -3,6 +3,9 @@
 Behaviour
     Adds the partition of `__consumer_offsets` that has the group's offsets. TxnOffsetCommit follows, to the group
     coordinator. A producer whose last transaction is still ending waits for it, up to 100 ms.
+Rights, in this order
+    Write:TransactionalId (the transactional id): the error of the whole answer.
+    Read:Group (the group): the error of the whole answer.
 Errors, in this order
     COORDINATOR_LOAD_IN_PROGRESS (it is not known how many partitions `__consumer_offsets` has), INVALID_REQUEST,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,

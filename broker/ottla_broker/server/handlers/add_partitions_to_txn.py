@@ -7,8 +7,13 @@ Behaviour
     KIP-890). A producer whose last transaction is still ending waits for it, up to 100 ms, on its own connection; a
     broker's request does not, as it speaks for several producers. One partition that does not exist, or that a
     producer names of an internal topic, keeps out all others of its transaction.
+Rights, in this order
+    ClusterAction:Cluster (a request of a broker (v4+)): the error of the whole answer.
+    Write:TransactionalId (the transactional id (v0 to v3)): the error in every partition.
+    Write:Topic (each topic (v0 to v3)): the error in its partitions, OPERATION_NOT_ATTEMPTED in all others.
 Errors, in this order, per partition
-    TOPIC_AUTHORIZATION_FAILED (an internal topic, from a producer: its offsets get there with AddOffsetsToTxn),
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (also for an internal topic, from a producer: its
+    offsets get there with AddOffsetsToTxn),
     UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction has one of these),
     INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (VerifyOnly, and not in the transaction), COORDINATOR_NOT_AVAILABLE
@@ -21,8 +26,10 @@ Versions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.add_partitions_to_txn import (
@@ -55,7 +62,14 @@ async def handle(
             topics=request.v3_and_below_topics,
         )
         partitions = await _partitions(context, transaction)
-        errors = await _refused(services, context, partitions)
+        if not context.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=await _results(context, dict.fromkeys(partitions, refusal))
+            )
+        names = (partition.topic for partition in partitions)
+        denied = await context.denied_of_many(AclOperation.WRITE, ResourceType.TOPIC, names)
+        errors = await _refused(services, context, partitions, denied)
         if not errors:
             errors = await _handle_transaction(services, transaction, version, partitions)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(context, errors))
@@ -105,13 +119,16 @@ async def _partitions(context: RequestContext, transaction: AddPartitionsToTxnTr
 
 
 async def _refused(
-    services: Services, context: RequestContext, partitions: Sequence[TopicPartition]
+    services: Services,
+    context: RequestContext,
+    partitions: Sequence[TopicPartition],
+    denied: Set[str] = NOTHING,
 ) -> Mapping[TopicPartition, ErrorCode]:
     """The errors of a transaction with a partition that cannot be added, empty without one."""
     is_from_producer = context.api_version < _FIRST_VERSION_FROM_BROKERS
     refused: dict[TopicPartition, ErrorCode] = {}
     async for one in context.each(partitions):
-        if is_from_producer and one.topic in INTERNAL_TOPICS:
+        if one.topic in denied or (is_from_producer and one.topic in INTERNAL_TOPICS):
             refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif services.metadata.partition(one.topic, one.partition) is None:
             refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,6 +2,8 @@
 
 Behaviour
     Allocates the next 1000 ids of `/latest_producer_id_block` to the sender.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR (no block can be allocated; the
     broker retries).

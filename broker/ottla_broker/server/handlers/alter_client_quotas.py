@@ -4,6 +4,8 @@ Behaviour
     Served by every broker. Each entry is carried out by itself, in their order; an entity that is named twice has one
     result, the last. Quotas are stored at /config/users, /config/clients and /config/ips, and in force on this broker
     when it answers, on the others when they have read the notification.
+Rights, in this order
+    AlterConfigs:Cluster (the cluster): the error of each entry.
 Errors, in this order
     entry: INVALID_REQUEST (no entity type, one that does not exist, an empty name, ip beside user or client-id),
     INVALID_REQUEST (an ip that is neither an address nor the name of a host; also a name of two dots or one, which no

@@ -3,6 +3,9 @@
 Behaviour
     Topics, this broker, and all brokers (""). A change is in force here when the response is sent, and on other
     brokers once they have seen the notification. Only IncrementalAlterConfigs changes loggers.
+Rights, in this order
+    AlterConfigs:Topic (each topic): the error of its result.
+    AlterConfigs:Cluster (each other resource): the error of its result.
 Errors, in this order, for each resource
     Those of `handlers.shared.config_changes`.
 Versions
@@ -20,9 +23,9 @@ from ottla_broker.protocol.generated.alter_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
+    ConfigResourceType,
     Operation,
     OperationType,
-    ResourceType,
     change_each,
     change_stored,
     entity_of,
@@ -34,7 +37,7 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
 
     async def change(resource: AlterConfigsResource) -> None:
         operations = [Operation(OperationType.SET, config.name, config.value) for config in resource.configs]
-        if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
             await change_client_metrics(
                 services, resource.resource_name, operations, replace=True, validate_only=request.validate_only
             )

@@ -4,6 +4,8 @@ Behaviour
     Each partition by itself. An accepted ISR is in the state znode before the response is sent, and every broker gets
     it by UpdateMetadata. The response has the state of each accepted partition, also of one that did not change. The
     leader epoch does not change.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     whole request: NOT_CONTROLLER, STALE_BROKER_EPOCH.
     partition: UNKNOWN_TOPIC_ID (v2+), then those of `controller.decisions.isr_changes`: UNKNOWN_TOPIC_OR_PARTITION,

@@ -4,8 +4,10 @@ Behaviour
     Reassigns partitions to other replicas, or with null cancels a reassignment. A new list replaces the one of a
     reassignment in progress. The response is sent when the reassignment has begun; ListPartitionReassignments shows
     its progress. A partition named twice gets its last list.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of the whole answer and of each partition.
 Errors, in this order
-    whole request: NOT_CONTROLLER.
+    whole request: CLUSTER_AUTHORIZATION_FAILED (of each partition, too), NOT_CONTROLLER.
     partition: those of `controller.decisions.reassignment_steps`: INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a
     negative id, one to add that is not alive), INVALID_REPLICATION_FACTOR (v1: as many replicas as before are
     required), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
@@ -17,6 +19,9 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -45,6 +50,11 @@ async def handle(
         async for topic in context.each(request.topics)
         async for partition in context.each(topic.partitions)
     }
+    if not context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        denial = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        refused = await _response(context, request, wanted, dict.fromkeys(wanted, denial))
+        refused.error_code, refused.error_message = int(denial.code), denial.message
+        return refused
     try:
         results: dict[TopicPartition, KafkaError | None] = {
             name: KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"More than {MOST_REPLICAS} replicas.")
@@ -66,6 +76,15 @@ async def handle(
             allow_replication_factor_change=request.allow_replication_factor_change,
             responses=[],
         )
+    return await _response(context, request, wanted, results)
+
+
+async def _response(
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
+    wanted: Iterable[TopicPartition],
+    results: Mapping[TopicPartition, KafkaError | None],
+) -> AlterPartitionReassignmentsResponse:
     topics = {
         topic.name: ReassignableTopicResponse(name=topic.name, partitions=[])
         async for topic in context.each(request.topics)

@@ -4,6 +4,9 @@ Behaviour
     State, epochs, assignor and members of each group, with their current and their target assignments; topics that do
     not exist any more are left out of these. One result for each id, as often as it is named. AuthorizedOperations are
     computed when requested (KIP-430). Clients ask with DescribeGroups for what is not found here.
+Rights, in this order
+    Describe:Group (each group): the error of the group.
+    Describe:Topic (each topic of its members): the error of the group, without its members.
 Errors, in this order, for each group
     UNSUPPORTED_VERSION, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), NOT_COORDINATOR,
     COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND (no such group, or a classic one).
@@ -13,7 +16,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.authorization.resources import NOT_ASKED, ResourceType
+from ottla_broker.authorization.resources import NOT_ASKED, AclOperation, ResourceType
 from ottla_broker.groups.consumer.group_image import Assignment, ConsumerMember
 from ottla_broker.groups.coordinator import ConsumerGroupDescription
 from ottla_broker.protocol.errors import ErrorCode
@@ -67,6 +70,18 @@ async def _described(
     image = found.image
     if image is None:
         return DescribedGroup(group_id=group_id, error_code=int(found.error), error_message=found.message)
+    topics = {
+        topic_id
+        async for member_id, member in context.each(tuple(image.members.items()))
+        for topic_id in (*member.assigned, *image.target(member_id))
+    }
+    names = {name: 1 for topic_id in topics if (name := services.metadata.topic_name(topic_id)) is not None}
+    if await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            error_message="The group has topics that the client may not describe.",
+        )
     return DescribedGroup(
         group_id=group_id,
         group_state=found.state,

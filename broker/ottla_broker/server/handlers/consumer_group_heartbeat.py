@@ -5,6 +5,9 @@ Behaviour
     response carries the partitions that it may use now, where they have changed; it comes when `__consumer_offsets` has
     what the heartbeat changed. Without the protocol (`shared.consumer_protocol`) a consumer gets the error of Apache
     Kafka 3.9 in ZooKeeper mode with its first request.
+Rights, in this order
+    Read:Group (the group): the error of the whole answer.
+    Describe:Topic (each topic that a member names): the error of the whole answer.
 Errors, in this order
     UNSUPPORTED_VERSION, COORDINATOR_NOT_AVAILABLE (shutting down), INVALID_REQUEST, UNSUPPORTED_ASSIGNOR,
     NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
@@ -16,6 +19,7 @@ Versions
 
 from __future__ import annotations
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.groups.consumer.group_image import Assignment, assignment_of
 from ottla_broker.groups.consumer.group_requests import GroupHeartbeat
 from ottla_broker.protocol.errors import ErrorCode
@@ -39,6 +43,9 @@ async def handle(
         return ConsumerGroupHeartbeatResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
     version = context.api_version
     names = request.subscribed_topic_names
+    if names and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
+        denial = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ConsumerGroupHeartbeatResponse(error_code=int(denial), error_message=denial.message)
     answer = await services.group_coordinator.consumer_heartbeat(
         request.group_id,
         GroupHeartbeat(

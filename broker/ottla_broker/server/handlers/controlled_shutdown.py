@@ -4,6 +4,8 @@ Behaviour
     Moves leadership: every partition with another in-sync replica gets another leader and an ISR without the broker,
     which all other brokers learn before the broker itself. The response names the partitions that it still leads, for
     which it should retry: none with a single replica, and none when every live broker shuts down.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     STALE_CONTROLLER_EPOCH (this broker is not the controller; the code that Apache Kafka gives here),
     BROKER_NOT_AVAILABLE (it is not registered), STALE_BROKER_EPOCH (v2+: of an earlier incarnation).

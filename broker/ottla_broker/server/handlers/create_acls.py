@@ -2,6 +2,8 @@
 
 Behaviour
     There is no authorizer to store them. One result for each ACL.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of each creation.
 Errors, in this order
     The connection is closed when a type, operation or permission is 0. SECURITY_DISABLED for each.
 Versions

@@ -3,6 +3,8 @@
 Behaviour
     Only an authenticated client may have tokens, and every listener is a plain one. The response names the requested
     owner, and the anonymous user as requester.
+Rights, in this order
+    CreateTokens:User (another owner than the requester): the error of the whole answer.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

@@ -3,6 +3,8 @@
 Behaviour
     Adds partitions to topics, up to the requested total. Replicas without a given assignment continue the
     placement of the topic's creation (KIP-36). The response is sent when this broker knows a leader of every partition.
+Rights, in this order
+    Alter:Topic (each topic): the error of the topic.
 Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one result for it). Then those of
     `controller.decisions.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,

@@ -4,8 +4,13 @@ Behaviour
     Each topic by itself: a refused one does not stop the others. Counts of -1 mean num.partitions and
     default.replication.factor. Replicas are spread over racks (KIP-36); a request of a broker (automatic creation)
     ignores racks that only some brokers have. The response is sent when this broker knows a leader of every partition.
+Rights, in this order
+    Create:Cluster (all topics): the next right decides.
+    Create:Topic (each topic): the error of the topic.
+    DescribeConfigs:Topic (the configuration of each topic (v5+)): the error beside the topic.
 Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (__cluster_metadata, which KRaft keeps; a name twice).
+    TOPIC_AUTHORIZATION_FAILED, also for a topic that exists; beside a topic whose configuration may not be described.
     Then those of `controller.decisions.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST
     (counts and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
     INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION (a broker would hold more replicas than it may).
@@ -19,7 +24,10 @@ Versions
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.acts.topic_administration import TopicResult
 from ottla_broker.controller.decisions.assignment import RackMode
@@ -44,6 +52,9 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
     async for topic in context.each(request.topics):
         times[topic.name] += 1
     refused: dict[int, CreatableTopicResult] = {}
+    denied: Set[str] = NOTHING
+    if not context.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, logs=False):
+        denied = await context.denied_of_many(AclOperation.CREATE, ResourceType.TOPIC, times)
     wanted: list[tuple[int, NewTopic]] = []
     async for index, topic in context.each(enumerate(request.topics)):
         if not services.controller.is_active:
@@ -53,6 +64,8 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
             refused[index] = _refusal(topic.name, ErrorCode.INVALID_REQUEST, message)
         elif times[topic.name] > 1:
             refused[index] = _refusal(topic.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        elif topic.name in denied:
+            refused[index] = _refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         else:
             try:
                 wanted.append((index, _new_topic(topic)))
@@ -79,7 +92,13 @@ async def _create(
     except KafkaError as error:
         return [_refusal(new.name, error.code, error.message) async for _, new in context.each(wanted)]
     config = services.dynamic_config.config
-    return [_response(result, config, request.validate_only) async for result in context.each(results, 5)]
+    hidden = await context.denied_of_many(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, (new.name for _, new in wanted), logs=False
+    )
+    return [
+        _response(result, config, request.validate_only, hides_config=result.name in hidden)
+        async for result in context.each(results, 5)
+    ]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -101,15 +120,19 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _response(result: TopicResult, config: BrokerConfig, validate_only: bool) -> CreatableTopicResult:
+def _response(
+    result: TopicResult, config: BrokerConfig, validate_only: bool, *, hides_config: bool
+) -> CreatableTopicResult:
     plan = result.plan
     if result.error is not ErrorCode.NONE or plan is None:
         return _refusal(result.name, result.error, result.message)
-    response = CreatableTopicResult(
-        name=result.name,
-        num_partitions=len(plan.topic.partitions),
-        replication_factor=len(plan.topic.partitions[0].replicas),
-        configs=[
+    response = CreatableTopicResult(name=result.name, configs=[])
+    if hides_config:
+        response.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    else:
+        response.num_partitions = len(plan.topic.partitions)
+        response.replication_factor = len(plan.topic.partitions[0].replicas)
+        response.configs = [
             CreatableTopicConfigs(
                 name=found.name,
                 value=found.value,
@@ -118,8 +141,7 @@ def _response(result: TopicResult, config: BrokerConfig, validate_only: bool) ->
                 is_sensitive=found.is_sensitive,
             )
             for found in config.topic_config(plan.overrides).describe_all()
-        ],
-    )
+        ]
     if not validate_only and plan.topic.topic_id is not None:
         response.topic_id = plan.topic.topic_id
     return response

@@ -2,6 +2,8 @@
 
 Behaviour
     There is no authorizer, so there are none. One result for each filter.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of each filter.
 Errors, in this order
     The connection is closed when a type, operation or permission is 0. SECURITY_DISABLED for each.
 Versions

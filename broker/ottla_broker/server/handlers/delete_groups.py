@@ -3,6 +3,8 @@
 Behaviour
     Deletes groups without members and all their offsets; responds once the tombstones are stored. A name that is given
     twice has one result.
+Rights, in this order
+    Delete:Group (each group): the error of the group.
 Errors, per group, in this order
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND,
     NON_EMPTY_GROUP, and the errors of appending the tombstones.

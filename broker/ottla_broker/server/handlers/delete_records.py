@@ -5,6 +5,8 @@ Behaviour
     responds; the next retention run deletes whole segments below it. The response has the low watermark, the lowest
     log start offset of the live replicas, once that has reached the offset, at most TimeoutMs later. An offset below
     the log start changes nothing and succeeds. Of a partition named twice the last offset counts.
+Rights, in this order
+    Delete:Topic (each topic): the error in each of its partitions.
 Errors, in this order, per partition
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (no replica here), KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION
     (an internal topic), NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (cleanup.policy without delete), OFFSET_OUT_OF_RANGE

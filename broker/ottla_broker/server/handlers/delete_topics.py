@@ -3,17 +3,21 @@
 Behaviour
     Marks topics for deletion, by name or by id. The response is sent when this broker no longer knows them; logs
     and znodes are deleted afterwards, the logs of a dead broker when it returns.
+Rights, in this order
+    Describe:Topic (each topic): the error of the topic, by id (v6+) without its name.
+    Delete:Topic (each topic): the error of the topic.
 Errors, in this order
     NOT_CONTROLLER, then TOPIC_DELETION_DISABLED (delete.topic.enable; INVALID_REQUEST before v3), for every topic.
-    INVALID_REQUEST for every topic when one has both name and id. UNKNOWN_TOPIC_ID. UNKNOWN_TOPIC_OR_PARTITION, also
-    for one that is being deleted already. THROTTLING_QUOTA_EXCEEDED (from v5: the client's controller_mutation_rate is
-    used up; before, it is throttled). REQUEST_TIMED_OUT: marked, still known here.
+    INVALID_REQUEST for every topic when one has both name and id. UNKNOWN_TOPIC_ID. TOPIC_AUTHORIZATION_FAILED.
+    UNKNOWN_TOPIC_OR_PARTITION, also for one that is being deleted already. THROTTLING_QUOTA_EXCEEDED (from v5: the
+    client's controller_mutation_rate is used up; before, it is throttled). REQUEST_TIMED_OUT: marked, still known here.
 Versions
     1: throttle time. 4: flexible. 5: error messages, may be throttled (KIP-599). 6: topic ids (KIP-516).
 """
 
 from __future__ import annotations
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.controller.acts.topic_administration import TopicResult
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -59,14 +63,25 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
             wanted[name] = None
         if name and state.name is None:
             topic_ids[name] = bytes(state.topic_id)
+    hidden = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, wanted)
+    denied = {
+        *await context.denied_of_many(AclOperation.DELETE, ResourceType.TOPIC, wanted),
+        *(name for name in topic_ids if name in hidden),
+    }
+    wanted = {name: None for name in wanted if name not in denied}
     results = await _delete(services, context, list(wanted), topic_ids, request.timeout_ms)
     responses = []
     async for state, name in context.each(zip(states, names, strict=True)):
         topic_id = bytes(state.topic_id)
-        if name is not None:
+        if name is not None and name in denied:
+            # Its id is no secret, its name is.
+            known = None if state.name is None and name in hidden else name
+            denial = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            responses.append(_result(known, topic_id, denial, denial.message))
+        elif name is not None:
             result = results[name]
-            known = None if result.error is ErrorCode.UNKNOWN_TOPIC_ID else name
-            responses.append(_result(known, topic_id, result.error, result.message))
+            kept = None if result.error is ErrorCode.UNKNOWN_TOPIC_ID else name
+            responses.append(_result(kept, topic_id, result.error, result.message))
         elif topic_id != ZERO_UUID:
             responses.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
         else:

@@ -2,6 +2,8 @@
 
 Behaviour
     There is no authorizer, so there is nothing to match, whatever the filter says.
+Rights, in this order
+    Describe:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     The connection is closed when a type, operation or permission of the filter is 0. SECURITY_DISABLED.
 Versions

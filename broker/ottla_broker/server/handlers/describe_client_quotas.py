@@ -4,6 +4,8 @@ Behaviour
     What is stored at /config/users, /config/clients and /config/ips is read for each request. A filter without
     components matches every entity, and none when it is strict. SCRAM credentials, which users have there too, are left
     out.
+Rights, in this order
+    DescribeConfigs:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     For each component: INVALID_REQUEST (a match type that does not exist, or an exact match without a name).
     For each component: INVALID_REQUEST (an empty entity type), UNSUPPORTED_VERSION (one that does not exist),
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -34,6 +37,9 @@ async def handle(
     services: Services, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """One entry for each entity that has a quota and matches."""
+    if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeClientQuotasResponse(error_code=int(denial), error_message=denial.message, entries=None)
     try:
         wanted = parse_filter(
             ((one.entity_type, one.match_type, one.match) for one in request.components), request.strict

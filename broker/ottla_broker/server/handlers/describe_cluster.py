@@ -3,6 +3,8 @@
 Behaviour
     The live brokers with their endpoints on the listener of the request, the controller and the cluster's id.
     AuthorizedOperations are computed when requested (KIP-430).
+Rights, in this order
+    Describe:Cluster (the authorized operations of the cluster): no operation.
 Errors, in this order
     UNSUPPORTED_ENDPOINT_TYPE (v1: neither 1 nor 2), MISMATCHED_ENDPOINT_TYPE (v1: 2, the controllers of KRaft).
 Versions

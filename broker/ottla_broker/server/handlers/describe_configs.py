@@ -5,6 +5,9 @@ Behaviour
     dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412); the stored values of a
     client-metrics resource (KIP-714). A null or empty list
     of keys means all. Secrets and unknown keys have no value. Synonyms and documentation are sent when requested.
+Rights, in this order
+    DescribeConfigs:Topic (each topic): the error of its result.
+    DescribeConfigs:Cluster (each other resource): the error of its result.
 Errors, in this order, for each resource
     INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (no valid topic
     name), UNKNOWN_TOPIC_OR_PARTITION.
@@ -31,7 +34,7 @@ from ottla_broker.protocol.generated.describe_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.handlers.shared.client_metrics_changes import describe_client_metrics
-from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
+from ottla_broker.server.handlers.shared.config_changes import ConfigResourceType, check_broker, entity_of
 from ottla_broker.server.store.dynamic_config import TOPICS, DynamicConfig
 from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
@@ -56,9 +59,9 @@ async def handle(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            if resource.resource_type == ResourceType.BROKER_LOGGER:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 result.configs = _loggers(resource.resource_name, services.dynamic_config.broker_id)
-            elif resource.resource_type == ResourceType.CLIENT_METRICS:
+            elif resource.resource_type == ConfigResourceType.CLIENT_METRICS:
                 stored = await describe_client_metrics(services, resource.resource_name)
                 result.configs = [
                     DescribeConfigsResourceResult(name=name, value=value, config_source=_CLIENT_METRICS_CONFIG)
@@ -83,7 +86,7 @@ async def handle(
 
 
 async def _describe(dynamic_config: DynamicConfig, resource_type: int, name: str) -> list[ConfigDescription]:
-    if resource_type == ResourceType.TOPIC:
+    if resource_type == ConfigResourceType.TOPIC:
         check_name(name)
     entity = entity_of(resource_type, name, dynamic_config.broker_id)
     if entity.type == TOPICS:

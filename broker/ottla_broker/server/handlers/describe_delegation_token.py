@@ -2,6 +2,9 @@
 
 Behaviour
     Only an authenticated client may have tokens, and every listener is a plain one.
+Rights, in this order
+    DescribeTokens:User (each owner of tokens of others): the next right decides.
+    Describe:DelegationToken (each token of others): left out of the answer.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

@@ -4,6 +4,8 @@ Behaviour
     State, protocol and members of each requested group. An unknown group is described as Dead, before v6 without an
     error.
     Metadata and assignments only while the group is Stable. AuthorizedOperations are computed when requested (KIP-430).
+Rights, in this order
+    Describe:Group (each group): the error of the group, without its members.
 Errors, per group, in this order
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND (v6).
 Versions

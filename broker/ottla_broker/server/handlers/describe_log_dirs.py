@@ -4,6 +4,8 @@ Behaviour
     Every log directory of this broker, in the order of log.dirs, with the requested replicas in it (null topics: all of
     them), their bytes, and their lag in records: of a replica behind the high watermark, of a future replica
     (IsFutureKey) behind the current replica. -1 for a log without a known leader.
+Rights, in this order
+    Describe:Cluster (the cluster): the error of the whole answer (v3+), no result.
 Errors, per directory
     KAFKA_STORAGE_ERROR: it is offline.
 Versions

@@ -3,6 +3,8 @@
 Behaviour
     The state of each replica on this broker, leader or follower: every producer that has not expired
     (producer.id.expiration.ms), with the first offset of its open transaction, if any.
+Rights, in this order
+    Read:Topic (each topic): the error in each of its partitions.
 Errors, in this order, per partition
     INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (no replica here).
 Versions

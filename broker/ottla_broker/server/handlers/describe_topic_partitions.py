@@ -5,9 +5,13 @@ Behaviour
     where the next request goes on. A response has at most ResponsePartitionLimit partitions, at most
     max.request.partition.size.limit, and one in any case. Missing topics are not created. Eligible leader replicas are
     a matter of KRaft: there are none. AuthorizedOperations are always computed.
+Rights, in this order
+    Describe:Topic (each named topic): the error of the topic, without its partitions.
+    Describe:Topic (each topic, when all are asked for): left out of the answer.
 Errors, in this order
     INVALID_REQUEST for each named topic: the cursor's topic is not among them, the cursor's partition is negative.
-    topic: INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION.
+    topic: TOPIC_AUTHORIZATION_FAILED (in the first page), INVALID_TOPIC_EXCEPTION (the name),
+    UNKNOWN_TOPIC_OR_PARTITION.
 Versions
     0 alone.
 
@@ -19,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla_broker.authorization.resources import ResourceType
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
@@ -98,11 +102,13 @@ async def handle(
     cache, cursor = services.metadata, request.cursor
     named = {topic.name: None async for topic in context.each(request.topics)}
     is_all = not named
+    asked = tuple(cache.topics) if is_all else tuple(named)
+    denied = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, asked, logs=not is_all)
     names = await context.sorted(
         [
             name
-            async for name in context.each(tuple(cache.topics) if is_all else named)
-            if cursor is None or name >= cursor.topic_name
+            async for name in context.each(asked)
+            if name not in denied and (cursor is None or name >= cursor.topic_name)
         ]
     )
     if cursor is not None and (cursor.partition_index < 0 or not (is_all or cursor.topic_name in named)):
@@ -112,6 +118,10 @@ async def handle(
                 async for topic in context.each(request.topics)
             ]
         )
+    refused = []
+    if cursor is None and not is_all:
+        error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        refused = [DescribeTopicPartitionsResponseTopic(name=name, error_code=error) for name in sorted(denied)]
     start = None if cursor is None else PageStart(cursor.topic_name, cursor.partition_index)
     remaining = max(1, min(services.config.max_request_partition_size_limit, request.response_partition_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -131,7 +141,7 @@ async def handle(
         if following is not None:
             break
     return DescribeTopicPartitionsResponse(
-        topics=topics,
+        topics=topics + refused,
         next_cursor=None
         if following is None
         else Cursor(topic_name=following.topic, partition_index=following.partition),

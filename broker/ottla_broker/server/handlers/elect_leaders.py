@@ -5,11 +5,13 @@ Behaviour
     partition without leader, in sync if there is one, else one out of sync, which loses records. Null partitions mean
     all; those that need no election are then left out of the response. The response is sent when this broker knows the
     new leaders.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of the whole answer (v1+) and of each named partition.
 Errors, in this order, for each partition
-    NOT_CONTROLLER. INVALID_REQUEST (an election type that does not exist: for the whole response too, from version 1).
-    UNKNOWN_TOPIC_OR_PARTITION. INVALID_TOPIC_EXCEPTION (being deleted). ELECTION_NOT_NEEDED (the preferred replica
-    leads; type 1: there is a leader). PREFERRED_LEADER_NOT_AVAILABLE, for type 1 ELIGIBLE_LEADERS_NOT_AVAILABLE.
-    REQUEST_TIMED_OUT: elected, not yet known here.
+    CLUSTER_AUTHORIZATION_FAILED. NOT_CONTROLLER. INVALID_REQUEST (an election type that does not exist: for the whole
+    response too, from version 1). UNKNOWN_TOPIC_OR_PARTITION. INVALID_TOPIC_EXCEPTION (being deleted).
+    ELECTION_NOT_NEEDED (the preferred replica leads; type 1: there is a leader). PREFERRED_LEADER_NOT_AVAILABLE, for
+    type 1 ELIGIBLE_LEADERS_NOT_AVAILABLE. REQUEST_TIMED_OUT: elected, not yet known here.
 Versions
     0: preferred replicas alone (KIP-183). 1: ElectionType, an error for the whole response (KIP-460). 2: flexible.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.elect_leaders import (
@@ -41,6 +44,10 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
             async for partition in context.each(topic.partitions)
         }
     )
+    if not context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        refused = [ElectionResult(partition, denial, None) for partition in sorted(requested or ())]
+        return await _response(context, refused, denial)
     try:
         election_type = ElectionType(request.election_type)
     except ValueError:

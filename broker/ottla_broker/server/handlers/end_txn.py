@@ -7,6 +7,8 @@ Behaviour
     From v5 on each end raises the producer epoch, and the response has the next one, with the next producer id when the
     epochs are used up. A request that is sent again names the epoch before. A producer may abort without having added a
     partition.
+Rights, in this order
+    Write:TransactionalId (the transactional id): the error of the whole answer.
 Errors, in this order
     INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE (the record is not committed).

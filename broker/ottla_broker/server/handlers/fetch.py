@@ -21,15 +21,18 @@ Behaviour
     read_committed (KIP-98): the response names the aborted transactions among its records (producer id and first
     offset, in the order of the markers); the consumer drops their records up to the marker, which it gets too. The last
     stable offset only advances when the high watermark does, so what waits for the one waits for the other.
+Rights, in this order
+    ClusterAction:Cluster (a fetch as a follower): TOPIC_AUTHORIZATION_FAILED in every partition.
+    Read:Topic (each topic of a consumer's fetch): the error in each of its partitions.
 Errors, in this order
     whole request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
-    partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
-    UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-    NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch as a follower by a
-    broker that is no replica; NOT_LEADER_OR_FOLLOWER when it names no current leader epoch), OFFSET_OUT_OF_RANGE,
-    UNSUPPORTED_COMPRESSION_TYPE (before v10: the topic's compression.type is zstd; before v4: a batch is zstd),
-    UNSUPPORTED_VERSION (before v4: message.downconversion.enable is off), CORRUPT_MESSAGE (before v4: a batch cannot be
-    converted).
+    partition: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6),
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch
+    as a follower by a broker that is no replica; NOT_LEADER_OR_FOLLOWER when it names no current leader epoch),
+    OFFSET_OUT_OF_RANGE, UNSUPPORTED_COMPRESSION_TYPE (before v10: the topic's compression.type is zstd; before v4: a
+    batch is zstd), UNSUPPORTED_VERSION (before v4: message.downconversion.enable is off), CORRUPT_MESSAGE (before v4:
+    a batch cannot be converted).
 Versions
     0: message format 0. 1: throttle time. 2: message format 1. 3: max_bytes, one batch at least (KIP-74).
     4: isolation level, last stable offset. 5: log start offset (KIP-107). 7: sessions. 9: current leader epoch
@@ -45,6 +48,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
     FetchableTopicResponse,
@@ -122,6 +126,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         engine.chooses_by_rack and replica_id >= 0,
         capabilities,
         context.received_at,
+        _RightToRead(context) if replica_id < 0 and context.connection.access is not None else None,
     )
     reply = _Reply(services, context, respond, throttle)
     epoch, topics, forgotten = request.session_epoch, request.topics, request.forgotten_topics_data
@@ -166,6 +171,22 @@ _CAPABILITIES = tuple(
     for version in range(_LAST_VERSION + 1)
 )
 """By version."""
+
+
+class _RightToRead:
+    """Whether a consumer may read a topic now: a fetch that waits is checked again. Logged once for each topic."""
+
+    __slots__ = ("_context", "_logged")
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._logged: set[str] = set()
+
+    def __call__(self, topic: str) -> bool:
+        logs = topic not in self._logged
+        if logs:
+            self._logged.add(topic)
+        return self._context.may(AclOperation.READ, ResourceType.TOPIC, topic, logs=logs)
 
 
 class _Reply:

@@ -8,8 +8,12 @@ Behaviour
     loaded the partition: the controller's UpdateMetadata may come before its LeaderAndIsr, and a client that comes here
     too early would get NOT_COORDINATOR, which not every client retries (librdkafka reports it to the application).
     Share groups (2) do not exist here.
+Rights, in this order
+    Describe:Group (each group): the error of the key.
+    Describe:TransactionalId (each transactional id): the error of the key.
 Errors, per key
-    INVALID_REQUEST (another key type), COORDINATOR_NOT_AVAILABLE.
+    INVALID_REQUEST (another key type), GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    COORDINATOR_NOT_AVAILABLE.
 Versions
     1: key types, throttle time, error message (KIP-98). 3: flexible. 4: several keys (KIP-699). 5: one more error of
     transactions (KIP-890). 6: share groups (KIP-932).
@@ -17,6 +21,10 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import BrokerEndpoint
@@ -33,6 +41,11 @@ KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 
 _TOPICS = {KEY_TYPE_GROUP: CONSUMER_OFFSETS, KEY_TYPE_TRANSACTION: TRANSACTION_STATE}
+_RESOURCES = {KEY_TYPE_GROUP: ResourceType.GROUP, KEY_TYPE_TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_DENIED = {
+    KEY_TYPE_GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    KEY_TYPE_TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
 _NOBODY = BrokerEndpoint("", -1, 0)
 
 
@@ -41,10 +54,12 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Waits only for the creation of the topic, once for all keys."""
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and services.metadata.partition_count(topic) == 0:
+    keys = [request.key] if context.api_version < 4 else request.coordinator_keys
+    denied = await _denied(context, request.key_type, keys)
+    if topic is not None and len(denied) < len(set(keys)) and services.metadata.partition_count(topic) == 0:
         await services.auto_create_internal(topic)
     if context.api_version < 4:
-        error, node_id, endpoint = _find(services, context, request.key_type, request.key)
+        error, node_id, endpoint = _find(services, context, request.key_type, request.key, denied)
         return FindCoordinatorResponse(
             error_code=int(error),
             error_message="NONE" if error is ErrorCode.NONE else error.message,
@@ -54,7 +69,7 @@ async def handle(
         )
     coordinators = []
     async for key in context.each(request.coordinator_keys):
-        error, node_id, endpoint = _find(services, context, request.key_type, key)
+        error, node_id, endpoint = _find(services, context, request.key_type, key, denied)
         coordinators.append(
             Coordinator(
                 key=key,
@@ -68,12 +83,22 @@ async def handle(
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
+async def _denied(context: RequestContext, key_type: int, keys: Sequence[str]) -> Set[str]:
+    """The keys that the principal may not describe."""
+    kind = _RESOURCES.get(key_type)
+    if kind is None:
+        return NOTHING
+    return await context.denied_of_many(AclOperation.DESCRIBE, kind, keys)
+
+
 def _find(
-    services: Services, context: RequestContext, key_type: int, key: str
+    services: Services, context: RequestContext, key_type: int, key: str, denied: Set[str]
 ) -> tuple[ErrorCode, int, BrokerEndpoint]:
     topic = _TOPICS.get(key_type)
     if topic is None:
         return ErrorCode.INVALID_REQUEST, -1, _NOBODY
+    if key in denied:
+        return _DENIED[key_type], -1, _NOBODY
     coordinator: GroupCoordinator | TransactionCoordinator = services.group_coordinator
     if key_type == KEY_TYPE_TRANSACTION:
         coordinator = services.transaction_coordinator

@@ -2,6 +2,8 @@
 
 Behaviour
     Keeps the member alive, and says whether the group rebalances.
+Rights, in this order
+    Read:Group (the group): the error of the whole answer.
 Errors, in this order
     INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), NOT_COORDINATOR, UNKNOWN_MEMBER_ID (no such group),
     FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS. NONE while loading.

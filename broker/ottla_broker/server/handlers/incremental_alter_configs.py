@@ -5,6 +5,9 @@ Behaviour
     APPEND and SUBTRACT work on lists, from
     the stored value or else the key's default. A change is in force here when the response is sent, and on
     other brokers once they have seen the notification.
+Rights, in this order
+    AlterConfigs:Topic (each topic): the error of its result.
+    AlterConfigs:Cluster (each other resource): the error of its result.
 Errors, in this order, for each resource
     Those of `handlers.shared.config_changes`, and of `handlers.shared.client_metrics_changes`.
 Versions
@@ -24,9 +27,9 @@ from ottla_broker.protocol.generated.incremental_alter_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
+    ConfigResourceType,
     Operation,
     OperationType,
-    ResourceType,
     change_each,
     change_loggers,
     change_stored,
@@ -50,10 +53,10 @@ async def handle(
 async def _change(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     broker_id = services.dynamic_config.broker_id
     operations = [_operation(config) for config in resource.configs]
-    if resource.resource_type == ResourceType.BROKER_LOGGER:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         change_loggers(resource.resource_name, broker_id, operations, validate_only=validate_only)
         return
-    if resource.resource_type == ResourceType.CLIENT_METRICS:
+    if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
         await change_client_metrics(
             services, resource.resource_name, operations, replace=False, validate_only=validate_only
         )

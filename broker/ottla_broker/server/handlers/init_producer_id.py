@@ -7,7 +7,11 @@ Behaviour
     transaction is aborted first; until its markers are written the producer gets CONCURRENT_TRANSACTIONS.
     From v6 on (KIP-939): with Enable2Pc the transactions of the producer have no timeout. With KeepPreparedTxn an open
     transaction stays open: the producer may end it, and is told with which producer id and epoch it was begun.
+Rights, in this order
+    Write:TransactionalId (the transactional id): the error of the whole answer.
+    IdempotentWrite:Cluster (without one: the cluster, or Write on any topic (KIP-679)): the error of the whole answer.
 Errors, in this order
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED (without a transactional id).
     INVALID_REQUEST (producer id without epoch or the other way round; an empty transactional id; KeepPreparedTxn with a
     producer id), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (Enable2Pc without transaction.two.phase.commit.enable),
     INVALID_TRANSACTION_TIMEOUT (not with Enable2Pc), UNKNOWN_SERVER_ERROR (a transactional id of more than 32767
@@ -21,6 +25,7 @@ Versions
 
 from __future__ import annotations
 
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.init_producer_id import (
     InitProducerIdRequest,
@@ -35,6 +40,11 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
+        # Whoever may write to some topic may do so as an idempotent producer (KIP-679).
+        if not context.may_any(AclOperation.WRITE, ResourceType.TOPIC) and not context.may(
+            AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         try:
             producer_id = await services.producer_ids.next_for_producer()
         except KafkaError as error:

@@ -3,6 +3,8 @@
 Behaviour
     Adds the client as a member and waits until the group has a new generation: the response has it, and for the leader
     the members with their metadata. See `groups.machine` for the rules.
+Rights, in this order
+    Read:Group (the group): the error of the whole answer.
 Errors, in this order
     INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
     INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID (no such group), GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL,

@@ -4,6 +4,8 @@ Behaviour
     Creates missing logs, makes this broker leader or follower of each partition, and responds when that is done: to the
     controller NONE means that the replica is online. Type 2 (full) names every partition of this broker; others are
     stray and deleted. Logs of a topic that it names with another id are strays.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller has closed).
     partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no valid directory name), KAFKA_STORAGE_ERROR,

@@ -3,6 +3,8 @@
 Behaviour
     Removes members at once instead of after their session timeout. From version 3 on several, also by instance id
     alone (an administrator's tool); static members do not send it when they close.
+Rights, in this order
+    Read:Group (the group): the error of the whole answer.
 Errors, in this order
     whole request: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS,
     NOT_COORDINATOR. Member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; before version 3 it is the error of the request.

@@ -2,6 +2,8 @@
 
 Behaviour
     Names the client-metrics resources that have a configuration, in the order of their names.
+Rights, in this order
+    DescribeConfigs:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     None.
 Versions

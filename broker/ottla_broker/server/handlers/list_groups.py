@@ -3,6 +3,9 @@
 Behaviour
     The groups that this broker coordinates; clients send it to every broker. Filters by state and type ignore upper and
     lower case; types are "classic" and "consumer".
+Rights, in this order
+    Describe:Cluster (all groups): the next right decides.
+    Describe:Group (each group): left out of the answer.
 Errors
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS (the list is incomplete).
 Versions
@@ -11,6 +14,10 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
 from ottla_broker.protocol.generated.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -19,10 +26,20 @@ from ottla_broker.protocol.generated.list_groups import (
 from ottla_broker.server.handler_api import RequestContext, Services
 
 
+async def _hidden(context: RequestContext, groups: Sequence[str]) -> Set[str]:
+    """The groups that the principal may not describe."""
+    if context.connection.access is None or context.may(
+        AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, logs=False
+    ):
+        return NOTHING
+    return await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.GROUP, groups, logs=False)
+
+
 async def handle(services: Services, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     error, groups = services.group_coordinator.list()
     states = frozenset(state.lower() for state in request.states_filter or ())
     types = frozenset(kind.lower() for kind in request.types_filter or ())
+    hidden = await _hidden(context, [group.group_id for group in groups])
     return ListGroupsResponse(
         error_code=int(error),
         groups=[
@@ -33,6 +50,8 @@ async def handle(services: Services, context: RequestContext, request: ListGroup
                 group_type=group.group_type,
             )
             async for group in context.each(groups)
-            if (not states or group.state.lower() in states) and (not types or group.group_type in types)
+            if group.group_id not in hidden
+            and (not states or group.state.lower() in states)
+            and (not types or group.group_type in types)
         ],
     )

@@ -9,6 +9,8 @@ Behaviour
     found: offset -1, timestamp -1.
     Version 0 gives up to MaxNumOffsets offsets, newest first: the base offsets of segments, and the log end. With a
     time, those of segments that are not younger.
+Rights, in this order
+    Describe:Topic (each topic): the error in each of its partitions.
 Errors, in this order, per partition
     INVALID_REQUEST (named twice), UNSUPPORTED_VERSION (a special timestamp before its version), KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,

@@ -3,6 +3,8 @@
 Behaviour
     Lists the partitions that are being reassigned, all or the requested ones: their current replicas, the adding and
     the removing ones. Others are left out, also unknown ones.
+Rights, in this order
+    Describe:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     whole request: NOT_CONTROLLER.
 Versions

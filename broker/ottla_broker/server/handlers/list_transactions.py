@@ -3,6 +3,8 @@
 Behaviour
     The filters are joined by "and". States that are unknown are named in the response, and match nothing. The
     transactional id has to match the expression as a whole; null and empty match every one.
+Rights, in this order
+    Describe:TransactionalId (each transaction): left out of the answer.
 Errors, in this order
     COORDINATOR_NOT_AVAILABLE (the broker is stopping), COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION.
 Versions
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.groups.consumer.topic_expressions import InvalidExpression, compiled
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.list_transactions import (
@@ -42,6 +45,12 @@ async def handle(
         except InvalidExpression:
             return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
         found = [one async for one in context.each(found, 2) if pattern.fullmatch(one.transactional_id) is not None]
+    hidden = await context.denied_of_many(
+        AclOperation.DESCRIBE,
+        ResourceType.TRANSACTIONAL_ID,
+        (one.transactional_id for one in found),
+        logs=False,
+    )
     return ListTransactionsResponse(
         unknown_state_filters=await context.sorted([name async for name in context.each(names) if name not in _STATES]),
         transaction_states=[
@@ -51,5 +60,6 @@ async def handle(
                 transaction_state=STATE_NAMES[one.state],
             )
             async for one in context.each(found)
+            if one.transactional_id not in hidden
         ],
     )

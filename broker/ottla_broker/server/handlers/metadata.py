@@ -8,10 +8,15 @@ Behaviour
     AuthorizedOperations are computed when requested (KIP-430): of a topic with an error too, where its name is known.
     Thousands of partitions are encoded in slices, between which the loop does other work; those of all topics once for
     all clients, as long as the metadata stays. Each topic is as of one moment, the brokers as of the last.
+Rights, in this order
+    Describe:Topic (each named topic): the error of the topic, without its partitions.
+    Describe:Topic (each topic, when all are asked for): left out of the answer.
+    Create:Topic (each topic that would be created, or Create:Cluster): the error of the topic.
+    Describe:Cluster (the authorized operations of the cluster): no operation.
 Errors, in this order
     whole request: INVALID_REQUEST per topic, and no brokers (a topic id, or no name, before v12).
-    topic: UNKNOWN_TOPIC_ID (an unknown id), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
-    LEADER_NOT_AVAILABLE (just created), or the error of its creation.
+    topic: UNKNOWN_TOPIC_ID (an unknown id), TOPIC_AUTHORIZATION_FAILED, INVALID_TOPIC_EXCEPTION (the name),
+    UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE (just created), or the error of its creation.
     partition: LEADER_NOT_AVAILABLE (none, or not alive), LISTENER_NOT_FOUND (v6+: the leader does not listen there),
     REPLICA_NOT_AVAILABLE (v0: a replica is not alive).
 Versions
@@ -25,10 +30,11 @@ Versions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TypeAlias
 
-from ottla_broker.authorization.resources import CLUSTER_NAME, NOT_ASKED, ResourceType
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
 from ottla_broker.config import COORDINATOR_TOPICS, INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
@@ -75,9 +81,12 @@ async def handle(
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
     asks_for_all = topics is None or (version == 0 and not topics)
+    hidden: Set[str] = NOTHING
     answers: list[_Answer]
     if topics is None or asks_for_all:
-        answers = [*await context.sorted(tuple(cache.topics))]
+        names = await context.sorted(tuple(cache.topics))
+        hidden = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, names, logs=False)
+        answers = [name for name in names if name not in hidden]
     elif version < 12 and await _names_ids(context, topics):
         return MetadataResponse(
             brokers=[],
@@ -105,7 +114,8 @@ async def handle(
         async def encode() -> EncodedTopics:
             return await _encode(services, _encoder(version), map(describe, answers))
 
-        if asks_for_all and not services.replica_manager.has_offline:
+        is_for_everybody = not hidden and (context.connection.access is None or not wants_operations)
+        if asks_for_all and is_for_everybody and not services.replica_manager.has_offline:
             kind = (version, context.listener, wants_operations)
             encoded = await services.prepared_topics.get(kind, lambda: cache.version, encode)
         else:
@@ -186,6 +196,7 @@ async def _named(
     cache = services.metadata
     results: list[_Answer] = []
     names: list[str] = []
+    ids: dict[str, bytes] = {}
     async for one in context.each(requested):
         topic_id = one.topic_id
         if topic_id == ZERO_UUID:
@@ -195,18 +206,29 @@ async def _named(
             results.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             names.append(name)
+            ids[name] = topic_id
     errors: dict[str, int] = {}
-    if not results and not names:  # with an id in the request, names are ignored
+    by_id = bool(results or names)
+    if not by_id:  # with an id in the request, names are ignored
         names = [one.name async for one in context.each(requested) if one.name is not None]
-        missing = list({name: None async for name in context.each(names) if name not in cache.topics})
+    denied = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    if not by_id:
+        missing = list(
+            {name: None async for name in context.each(names) if name not in cache.topics and name not in denied}
+        )
         if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-            errors = await _create(services, context, missing)
+            refused = await _may_not_create(context, missing)
+            denied = denied | refused
+            errors = await _create(services, context, [name for name in missing if name not in refused])
     # Only now: while some were created, the others may have got new leaders, or have been deleted.
     answered: set[str] = set()
     async for name in context.each(names):
         if name in answered:
             continue
         answered.add(name)
+        if name in denied:
+            results.append(_denied(name, ids.get(name)))
+            continue
         if name in cache.topics:
             results.append(name)
             continue
@@ -215,6 +237,13 @@ async def _named(
             failed.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
         results.append(failed)
     return results
+
+
+async def _may_not_create(context: RequestContext, names: list[str]) -> Set[str]:
+    """Those of the missing topics that the principal may not create."""
+    if context.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, logs=False):
+        return NOTHING
+    return await context.denied_of_many(AclOperation.CREATE, ResourceType.TOPIC, names)
 
 
 async def _create(services: Services, context: RequestContext, names: list[str]) -> dict[str, int]:
@@ -254,6 +283,14 @@ def _failed(name: str | None, topic_id: bytes, error: ErrorCode) -> MetadataResp
     return MetadataResponseTopic(
         error_code=int(error), name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS
     )
+
+
+def _denied(name: str, topic_id: bytes | None) -> MetadataResponseTopic:
+    """Nothing is told of a topic, not even that it exists; of one that was named by its id not the name either."""
+    error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic_id is not None:
+        return MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id)
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=ZERO_UUID)
 
 
 def _topic(

@@ -5,6 +5,9 @@ Behaviour
     them in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes
     an empty one. The request's retention (v2 to v4) becomes an expiry timestamp that is stored with the offset; one
     that is too large for a timestamp becomes the largest.
+Rights, in this order
+    Read:Group (the group): the error in every partition.
+    Read:Topic (each topic): the error in each of its partitions.
 Errors, per partition, in this order
     UNKNOWN_TOPIC_ID (v10), UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID,
     COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an

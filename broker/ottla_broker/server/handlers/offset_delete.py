@@ -3,6 +3,9 @@
 Behaviour
     Deletes offsets of a group: all of a group without members, and of a consumer group with members those of topics
     that no member subscribes to. Responds once the tombstones are stored.
+Rights, in this order
+    Delete:Group (the group): the error of the whole answer.
+    Read:Topic (each topic): the error in each of its partitions.
 Errors, in this order
     whole request: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS,
     NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Partition: UNKNOWN_TOPIC_OR_PARTITION,

@@ -4,10 +4,14 @@ Behaviour
     The committed offsets of one group, from version 8 on of several; null topics (v2+) mean all that it has.
     A partition without an offset has -1 and no error. Version 0 reads ZooKeeper, where an unknown
     partition or an absent offset is UNKNOWN_TOPIC_OR_PARTITION, as 0.8 clients expect.
+Rights, in this order
+    Describe:Group (each group): the error of the group, in versions 0 and 1 of every partition.
+    Describe:Topic (each named topic): the error in each of its partitions.
+    Describe:Topic (each topic, when all are asked for): left out of the answer.
 Errors, in this order
-    group: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR;
-    in version 1 every partition carries it. Partition: UNKNOWN_TOPIC_ID (v10), UNSTABLE_OFFSET_COMMIT
-    (RequireStable and a pending commit).
+    group: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down),
+    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; in version 1 every partition carries it. Partition: UNKNOWN_TOPIC_ID
+    (v10), TOPIC_AUTHORIZATION_FAILED, UNSTABLE_OFFSET_COMMIT (RequireStable and a pending commit).
     Version 0: INVALID_GROUP_ID (no part of a path), UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE (no
     ZooKeeper), UNKNOWN_SERVER_ERROR (the node is no number).
 Versions
@@ -22,6 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.groups.coordinator import FetchedOffset
 from ottla_broker.groups.offsets import NO_LEADER_EPOCH, CommittedOffset
@@ -68,6 +73,13 @@ async def handle(services: Services, context: RequestContext, request: OffsetFet
             groups.append(await answer(services, context, group, require_stable=request.require_stable))
         return OffsetFetchResponse(groups=groups)
     partitions = await _partitions_of(context, request.topics)
+    if not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_id):
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if context.api_version >= 2:
+            return await _response(context, [], refusal)
+        return await _response(
+            context, [FetchedOffset(one, None, refusal) async for one in context.each(partitions or ())]
+        )
     if context.api_version == 0:
         return await _response(context, await _from_zookeeper(services, context, request.group_id, partitions or []))
     error, found = await _fetch(services, context, request.group_id, partitions, require_stable=request.require_stable)
@@ -89,8 +101,10 @@ async def _fetch(
 ) -> tuple[ErrorCode, list[FetchedOffset]]:
     """`GroupCoordinator.fetch` of some partitions in each turn; an error of a later one is that of all."""
     coordinator = services.group_coordinator
+    is_all = partitions is None
     if partitions is None:
         partitions = coordinator.partitions_with_offset(group_id)
+    partitions, refused = await _allowed(context, partitions, is_all=is_all)
     all_found: list[FetchedOffset] = []
     async for first in context.each(range(0, len(partitions) or 1, _PARTITIONS_PER_STEP), _PARTITIONS_PER_STEP):
         error, found = coordinator.fetch(
@@ -103,12 +117,32 @@ async def _fetch(
         if error is not ErrorCode.NONE:
             return error, []
         all_found += found
-    return ErrorCode.NONE, all_found
+    return ErrorCode.NONE, all_found + ([] if is_all else refused)
+
+
+async def _allowed(
+    context: RequestContext, partitions: Sequence[TopicPartition], *, is_all: bool
+) -> tuple[Sequence[TopicPartition], list[FetchedOffset]]:
+    """(the partitions of topics that the principal may describe, the refusals of the others)."""
+    if context.connection.access is None:
+        return partitions, []
+    names = (one.topic for one in partitions)
+    denied = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, names, logs=not is_all)
+    if not denied:
+        return partitions, []
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return (
+        [one async for one in context.each(partitions) if one.topic not in denied],
+        [FetchedOffset(one, None, error) async for one in context.each(partitions) if one.topic in denied],
+    )
 
 
 async def _group(
     services: Services, context: RequestContext, requested: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
+    if not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, requested.group_id):
+        refusal = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return OffsetFetchResponseGroup(group_id=requested.group_id, topics=[], error_code=refusal)
     error, found = await _fetch(
         services,
         context,
@@ -212,7 +246,7 @@ async def _from_zookeeper(
     if not is_storable(group_id):
         error = ErrorCode.INVALID_GROUP_ID
         return [FetchedOffset(partition, None, error) async for partition in context.each(partitions)]
-    found = []
+    partitions, found = await _allowed(context, partitions, is_all=False)
     async for partition in context.each(partitions):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         offset: int | None = None

@@ -11,10 +11,14 @@ Behaviour
     that begins a transaction in its partition goes through `replication.transaction_verification`, where it waits for
     the transaction coordinator (KIP-890); from v12 on the coordinator adds the partition to the transaction, whatever
     level of transaction.version is finalized: a client that sends these versions does not add it.
+Rights, in this order
+    Write:TransactionalId (the transactional id, with a transactional batch): the error in every partition.
+    Write:Topic (each topic): the error in each of its partitions.
 Errors, in this order
-    whole request: INVALID_REQUIRED_ACKS, INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers).
-    partition: INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's admin client),
-    UNKNOWN_TOPIC_ID (v13: an unknown id, or not that of the replica here), UNKNOWN_TOPIC_OR_PARTITION,
+    whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUIRED_ACKS, INVALID_PRODUCER_ID_MAPPING
+    (transactional batches of several producers).
+    partition: TOPIC_AUTHORIZATION_FAILED, INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's
+    admin client), UNKNOWN_TOPIC_ID (v13: an unknown id, or not that of the replica here), UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
     INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
     NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`; a transactional batch without a
@@ -34,9 +38,12 @@ Versions
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from functools import partial
 from typing import NamedTuple
 
+from ottla_broker.authorization.access import NOTHING
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -108,6 +115,15 @@ def handle(
     ):
         return
     acks = request.acks
+    denied: Set[str] = NOTHING
+    if context.connection.access is not None:
+        denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, [topic.name for topic in request.topic_data])
+        if not _may_write_transactions(context, request):
+            if acks == 0:
+                context.close_connection("a produce request with acks=0 may not use its transactional id")
+            else:
+                respond(_refusal_of_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return
     if acks not in (1, -1, 0):
         respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
@@ -137,6 +153,9 @@ def handle(
             partition = None if by_index is None else by_index.get(index)
             # The reader gives slices of the frame.
             records: memoryview | None = data.records  # type: ignore[assignment]
+            if name in denied:
+                _refuse(entry, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), context, acks, name)
+                continue
             if partition is None or is_read_only or partition.log.state.is_failed:
                 if not name and version >= _FIRST_VERSION_WITH_TOPIC_IDS:
                     refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -290,8 +309,23 @@ class _WaitingBatches:
         self._delayed.one_done()
 
 
+def _may_write_transactions(context: RequestContext, request: ProduceRequest) -> bool:
+    """Whether the principal may use the transactional id; it needs no right without a transactional batch."""
+    if not _transactional_producers(request):
+        return True
+    transactional_id = request.transactional_id
+    return transactional_id is not None and context.may(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
 def _has_several_producers(request: ProduceRequest) -> bool:
     """Whether the transactional batches of a request are of more than one producer, or of several of its epochs."""
+    return len({producer for producer in _transactional_producers(request) if producer[0] >= 0}) > 1
+
+
+def _transactional_producers(request: ProduceRequest) -> set[tuple[int, int]]:
+    """Producer id and epoch of each transactional batch."""
     producers = set()
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -299,9 +333,9 @@ def _has_several_producers(request: ProduceRequest) -> bool:
             records: memoryview | None = data.records  # type: ignore[assignment]
             if records is not None and len(records) >= HEADER_BYTES and records[_MAGIC_OFFSET] == MAGIC:
                 header = read_header(records)
-                if header.is_transactional and header.producer_id >= 0:
+                if header.is_transactional:
                     producers.add((header.producer_id, header.producer_epoch))
-    return len(producers) > 1
+    return producers
 
 
 def _refusal(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:

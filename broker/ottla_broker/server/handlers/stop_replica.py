@@ -3,6 +3,8 @@
 Behaviour
     Stops the fetchers of the partitions, fails delayed requests for them, and deletes the logs of those to delete: they
     are out of use when the response is sent, their files are deleted later.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller has closed).
     partition: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (v3+: the command is older than what the broker knows).

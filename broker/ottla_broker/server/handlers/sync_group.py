@@ -3,6 +3,8 @@
 Behaviour
     The leader sends all assignments; each member gets its own once the generation is stored in `__consumer_offsets`. A
     member that the leader left out gets an empty assignment. The broker does not read assignments.
+Rights, in this order
+    Read:Group (the group): the error of the whole answer.
 Errors, in this order
     INCONSISTENT_GROUP_PROTOCOL (v5+ without type and name), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (closing),
     REBALANCE_IN_PROGRESS (loading), NOT_COORDINATOR, UNKNOWN_MEMBER_ID (no such group), FENCED_INSTANCE_ID,

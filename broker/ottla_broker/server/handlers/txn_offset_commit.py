@@ -4,6 +4,10 @@ Behaviour
     Appends the offsets to `__consumer_offsets` as a batch of the producer's transaction (KIP-98), and responds once
     `offsets.commit.required.acks` is met. They take effect with the transaction's commit marker. The transaction is
     verified with its coordinator first (KIP-890). A null metadata becomes an empty one.
+Rights, in this order
+    Write:TransactionalId (the transactional id): the error in every partition.
+    Read:Group (the group): the error in every partition.
+    Read:Topic (each topic): the error in each of its partitions.
 Errors, per partition, in this order
     UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, those of the verification (the transaction coordinator's, where

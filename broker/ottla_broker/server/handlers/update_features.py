@@ -5,6 +5,8 @@ Behaviour
     Kafka 3.9, which supports none, is registered, and afterwards none can join. Versions 0 and 1 apply what can be
     applied, with one result for each named feature; version 2 applies all or nothing. The response is sent when this
     broker has the new levels. ValidateOnly changes nothing, where Apache Kafka 3.9 in ZooKeeper mode ignores it.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     NOT_CONTROLLER. For each feature INVALID_REQUEST, see `controller.decisions.feature_updates`; FEATURE_UPDATE_FAILED
     when /feature cannot be read or written, or this broker does not have the new levels within timeoutMs. In version 2

@@ -5,6 +5,8 @@ Behaviour
     (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets and
     configuration with them. A topic whose name is none is left out: names become directories and znodes.
     Followers look up their leaders' new endpoints.
+Rights, in this order
+    ClusterAction:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     STALE_BROKER_EPOCH (the request is for an earlier incarnation of this broker), STALE_CONTROLLER_EPOCH (also over a
     connection that the controller has closed).

@@ -6,6 +6,8 @@ Behaviour
     marker may come twice, and is then written twice. One result for each producer id, however often it was named.
     A partition of __consumer_offsets gets its marker too: the offsets that the transaction committed before it take
     effect, or are dropped, once the marker is committed.
+Rights, in this order
+    ClusterAction:Cluster (the cluster, or Alter:Cluster): the error in every partition.
 Errors, in this order, per partition
     KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,

@@ -47,7 +47,7 @@ async def test_a_client_cannot_delete_a_replica_with_the_request_of_a_controller
     assert one.nodes[1].manager.partition("orders", 0) is not None
     assert (tmp_path / "broker-1" / "orders-0").exists()
     (record,) = caplog.records
-    assert record.message.startswith("refusing STOP_REPLICA from 127.0.0.1:")
+    assert record.message.startswith("refusing STOP_REPLICA of User:ANONYMOUS from 127.0.0.1:")
     assert " on CLIENT: brokers alone send it" in record.message
 
     answer = await one.ask(1, ApiKey.STOP_REPLICA, 4, _deletion(), INTERNAL)

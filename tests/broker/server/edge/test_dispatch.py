@@ -23,6 +23,7 @@ from ottla_broker.server.handler_api import RequestContext, Respond
 
 class _Client:
     has_cluster_action = True
+    access = None
 
     def __init__(self) -> None:
         self.ended_with: list[str] = []

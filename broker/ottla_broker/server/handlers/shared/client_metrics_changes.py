@@ -13,8 +13,8 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.handlers.shared.config_changes import (
+    ConfigResourceType,
     Operation,
-    ResourceType,
     apply_operations,
     check_names,
 )
@@ -56,6 +56,6 @@ def _check_served(services: Services) -> None:
     if not services.fleet_features.view.is_ours:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Resource type {int(ResourceType.CLIENT_METRICS)} is not served while a broker of Apache Kafka is "
+            f"Resource type {int(ConfigResourceType.CLIENT_METRICS)} is not served while a broker of Apache Kafka is "
             "registered.",
         )

@@ -50,7 +50,7 @@ _Resource = TypeVar("_Resource", bound=AlteredResource)
 _ResourceResponse = TypeVar("_ResourceResponse")
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Resource types of the config APIs that are served."""
 
     TOPIC = 2
@@ -87,11 +87,11 @@ class Entity:
 
 def entity_of(resource_type: int, resource_name: str, broker_id: int) -> Entity:
     """The stored entity that a topic or broker resource names; KafkaError(INVALID_REQUEST)."""
-    if resource_type == ResourceType.TOPIC:
+    if resource_type == ConfigResourceType.TOPIC:
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         return Entity(TOPICS, resource_name)
-    if resource_type == ResourceType.BROKER:
+    if resource_type == ConfigResourceType.BROKER:
         if not resource_name:
             return Entity(BROKERS, DEFAULT_ENTITY)
         check_broker(resource_name, broker_id)

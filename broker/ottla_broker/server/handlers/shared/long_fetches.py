@@ -7,6 +7,7 @@ different partitions of this broker, which it is bounded by. Not here: these (`r
 
 from __future__ import annotations
 
+from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
     FetchableTopicResponse,
@@ -16,9 +17,15 @@ from ottla_broker.protocol.generated.fetch import (
     PartitionData,
 )
 from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.handler_api import RequestContext, Services
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+def _error_of(manager: ReplicaManager, name: str | None, index: int) -> ErrorCode:
+    found = ErrorCode.UNKNOWN_TOPIC_ID if name is None else manager.partition_or_error(name, index)
+    return found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def without_missing(
@@ -29,6 +36,7 @@ async def without_missing(
     A request with such errors is answered at once and without a session, as when there is no room for one. One that
     continues a session keeps its errors there: none of them is taken out. Raises ClientIsGone.
     """
+    is_consumer = (request.replica_id if request.replica_state is None else request.replica_state.replica_id) < 0
     takes_out = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     manager = services.replica_manager
@@ -38,13 +46,15 @@ async def without_missing(
         key = bytes(topic.topic_id) if by_id else topic.topic
         name = manager.topic_name(topic.topic_id) if by_id else topic.topic
         local = {} if name is None else manager.topics.get(name) or {}
+        is_denied = is_consumer and name is not None and not context.may(AclOperation.READ, ResourceType.TOPIC, name)
+        if is_denied:
+            local = {}
         async for partition in context.each(topic.partitions):
             index = partition.partition
             if not takes_out or index in local:
                 left.setdefault(key, {})[index] = partition
                 continue
-            found = ErrorCode.UNKNOWN_TOPIC_ID if name is None else manager.partition_or_error(name, index)
-            error = found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else _error_of(manager, name, index)
             missing.setdefault(key, {})[index] = PartitionData(
                 partition_index=index,
                 error_code=int(error),
