@@ -39,7 +39,12 @@ async def handle(services: Services, context: RequestContext, request: ListGroup
     error, groups = services.group_coordinator.list()
     states = frozenset(state.lower() for state in request.states_filter or ())
     types = frozenset(kind.lower() for kind in request.types_filter or ())
-    hidden = await _hidden(context, [group.group_id for group in groups])
+    listed = [
+        group
+        async for group in context.each(groups)
+        if (not states or group.state.lower() in states) and (not types or group.group_type in types)
+    ]
+    hidden = await _hidden(context, [group.group_id for group in listed])
     return ListGroupsResponse(
         error_code=int(error),
         groups=[
@@ -49,9 +54,7 @@ async def handle(services: Services, context: RequestContext, request: ListGroup
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            async for group in context.each(groups)
+            async for group in context.each(listed)
             if group.group_id not in hidden
-            and (not states or group.state.lower() in states)
-            and (not types or group.group_type in types)
         ],
     )
