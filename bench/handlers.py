@@ -17,11 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ottla.testing import cluster
+from ottla_broker.authorization.access import Access
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import fetch as wire_fetch
 from ottla_broker.protocol.generated import produce as wire_produce
 from ottla_broker.records.record import Record, build_batch
+from ottla_broker.security.principals import ANONYMOUS
 from ottla_broker.server.broker import Broker
 from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.handlers import fetch, produce
@@ -41,7 +43,9 @@ class _Source:
     has_cluster_action = True
     number = 1
     peer = ("127.0.0.1", 1)
-    principal_name = "ANONYMOUS"
+    principal = ANONYMOUS
+    principal_name = ANONYMOUS.name
+    access: Access | None = None
     client_software = ("unknown", "unknown")
     is_closed = False
 

@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 KAFKA_VERSION = "3.9.1"
 _PERFORMANCE = (
@@ -65,10 +67,24 @@ def command(work: Path, heap: tuple[str, ...], main: str, *arguments: str, level
 
 
 def produce(
-    work: Path, bootstrap: str, topic: str, *, records: int, record_bytes: int, rate: int = -1, **properties: object
+    work: Path,
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int,
+    rate: int = -1,
+    security: Mapping[str, str] = MappingProxyType({}),
+    **properties: object,
 ) -> LoadResult:
-    """Kafka's ProducerPerformance. `properties` are producer keys with underscores for dots; `rate` in records/s."""
-    names = {name.replace("_", "."): value for name, value in properties.items()}
+    """Kafka's ProducerPerformance.
+
+    Args:
+        rate: records/s.
+        security: the keys of its connections.
+        properties: producer keys with underscores for dots.
+    """
+    names = {**{name.replace("_", "."): value for name, value in properties.items()}, **security}
     text = _run(
         command(
             work, TOOL_HEAP, "org.apache.kafka.tools.ProducerPerformance",
@@ -90,13 +106,23 @@ def produce(
     )
 
 
-def consume(work: Path, bootstrap: str, topic: str, *, records: int, record_bytes: int) -> LoadResult:
+def consume(
+    work: Path,
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int,
+    security: Mapping[str, str] = MappingProxyType({}),
+) -> LoadResult:
     """Kafka's ConsumerPerformance with a new group; the time is that of fetching, without the rebalance."""
+    config = work / "consumer.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
     text = _run(
         command(
             work, TOOL_HEAP, "org.apache.kafka.tools.ConsumerPerformance",
             "--bootstrap-server", bootstrap, "--topic", topic, "--messages", str(records), "--print-metrics",
-            "--timeout", "60000", level="WARN",
+            "--timeout", "60000", "--consumer.config", str(config), level="WARN",
         )
     )  # fmt: skip
     # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, MB/s of fetching, records/s of fetching

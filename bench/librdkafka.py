@@ -9,13 +9,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bench.java import LoadFailed, LoadResult
 
 _WAIT_S = 60.0
 _MESSAGES_PER_CALL = 1000
+_PLAIN: Mapping[str, str] = MappingProxyType({})
 
 
 def run(load: str, bootstrap: str, topic: str, **options: object) -> LoadResult:
@@ -40,7 +42,14 @@ class _Requests:
         self.count = sum(broker.get("req", {}).get(kind, 0) for broker in brokers)
 
 
-def produce(bootstrap: str, topic: str, records: int, record_bytes: int, acks: str) -> LoadResult:
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    acks: str,
+    security: Mapping[str, str] = _PLAIN,
+) -> LoadResult:
     """As fast as it goes, batches of up to 1 MB, one partition."""
     from confluent_kafka import Producer
 
@@ -48,6 +57,7 @@ def produce(bootstrap: str, topic: str, records: int, record_bytes: int, acks: s
     failed: list[object] = []
     producer = Producer(
         {
+            **security,
             "bootstrap.servers": bootstrap,
             "acks": acks,
             "batch.size": 1_000_000,
@@ -79,13 +89,21 @@ def produce(bootstrap: str, topic: str, records: int, record_bytes: int, acks: s
     return LoadResult(records * record_bytes, seconds, requests.count)
 
 
-def consume(bootstrap: str, topic: str, records: int, record_bytes: int, partitions: int) -> LoadResult:
+def consume(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    partitions: int,
+    security: Mapping[str, str] = _PLAIN,
+) -> LoadResult:
     """Every partition from its beginning, without a group, until `records` have come."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     requests = _Requests()
     consumer = Consumer(
         {
+            **security,
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
@@ -115,12 +133,20 @@ def consume(bootstrap: str, topic: str, records: int, record_bytes: int, partiti
     return LoadResult(seen * record_bytes, seconds, requests.count)
 
 
-def requests(bootstrap: str, topic: str, records: int, record_bytes: int, in_flight: int) -> LoadResult:
+def requests(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    in_flight: int,
+    security: Mapping[str, str] = _PLAIN,
+) -> LoadResult:
     """One record a request, `in_flight` of them unanswered at any time; latencies from produce to acknowledgement."""
     from confluent_kafka import Producer
 
     producer = Producer(
         {
+            **security,
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "linger.ms": 0,

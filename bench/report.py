@@ -34,6 +34,12 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("sync-100b", "p50_ms"): ("at most", 1.0),
     ("sync-100b", "p99_ms"): ("at most", 1.0),
     ("produce-java-64k-half-rate", "p99_ms"): ("at most", 1.0),
+    ("produce-java-64k-tls", "cpu_s_per_gb"): ("at most", 0.7),
+    ("produce-librdkafka-1m-tls", "cpu_s_per_gb"): ("at most", 0.7),
+    ("consume-java-tls", "cpu_s_per_gb"): ("at most", 0.8),
+    ("consume-librdkafka-tls", "cpu_s_per_gb"): ("at most", 0.8),
+    ("single-100b-tls", "cpu_us_per_request"): ("at most", 0.7),
+    ("sync-100b-tls", "cpu_us_per_request"): ("at most", 1.0),
     ("idle", "start_s"): ("at most", 0.25),
     **{
         (scenario.name, "throughput_mb_s"): ("at least", 1.0)

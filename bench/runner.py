@@ -11,13 +11,13 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import failover, spark_read, spark_stream, spark_write
+from bench import failover, spark_read, spark_stream, spark_write, tls
 from bench.availability import outage_table as availability
 from bench.coordinators import coordinator_table as coordinators
 from bench.floor import write_plainly
@@ -37,6 +37,7 @@ from bench.scenarios import (
     SPARK_READ_SMALL,
     SPARK_STREAM,
     SPARK_WRITE,
+    TLS,
     Request,
     Scenario,
     Volume,
@@ -44,6 +45,7 @@ from bench.scenarios import (
 from bench.storage.storage_table import STORAGE, TITLES
 from bench.storage.surroundings import Surroundings
 from bench.systems import APACHE_KAFKA, NULL_BROKER, System
+from bench.tls import BenchTls
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
@@ -92,10 +94,14 @@ class BenchRunner:
         with self._progress:
             self._total = self._progress.add_task("all scenarios", total=len(scenarios), step="")
             try:
-                for brokers in (1, 3):
-                    group = [item for item in scenarios if item.brokers == brokers and item.name not in RUN_ALONE]
+                for brokers, is_tls in ((1, False), (1, True), (3, False)):
+                    group = [
+                        item
+                        for item in scenarios
+                        if (item.brokers, item.is_tls) == (brokers, is_tls) and item.name not in RUN_ALONE
+                    ]
                     if group:
-                        self._run_group(group, brokers)
+                        self._run_group(group, brokers, tls.make(self._work) if is_tls else None)
                 for item in scenarios:
                     if item.name == IDLE:
                         self._run_idle()
@@ -134,9 +140,10 @@ class BenchRunner:
 
     # -- groups of scenarios on one set of systems
 
-    def _run_group(self, scenarios: Sequence[Scenario], brokers: int) -> None:
-        names = self._names if brokers == 1 else tuple(name for name in self._names if name != NULL_BROKER)
-        with self._started(names, brokers) as systems:
+    def _run_group(self, scenarios: Sequence[Scenario], brokers: int, over: BenchTls | None) -> None:
+        has_null = brokers == 1 and over is None
+        names = tuple(name for name in self._names if has_null or name != NULL_BROKER)
+        with self._started(names, brokers, over) as systems:
             for system in systems:
                 self._warm_up(system, brokers)
             for scenario in scenarios:
@@ -144,8 +151,8 @@ class BenchRunner:
                 self._progress.advance(self._total)
 
     @contextmanager
-    def _started(self, names: Sequence[str], brokers: int) -> Iterator[list[System]]:
-        systems = [System(name, self._work / f"{name}-{brokers}", brokers) for name in names]
+    def _started(self, names: Sequence[str], brokers: int, over: BenchTls | None) -> Iterator[list[System]]:
+        systems = [System(name, self._work / f"{name}-{brokers}", brokers, tls=over) for name in names]
         try:
             for system in systems:
                 self._step(f"starting {system.name}")
@@ -158,7 +165,8 @@ class BenchRunner:
     def _warm_up(self, system: System, brokers: int) -> None:
         """At least `warm_up_bytes` written and read, in quarters; the first quarter is the cold figure."""
         self._step(f"warming up {system.name}")
-        scenario = BY_NAME["rf3-java-64k" if brokers == 3 else "produce-java-64k"]
+        suffix = "" if system.tls is None else TLS
+        scenario = BY_NAME["rf3-java-64k" if brokers == 3 else "produce-java-64k" + suffix]
         share = 3 if brokers == 3 else 1
         records = max(1, self._volume.warm_up_bytes // RECORD_BYTES // 4)
         volume = self._volume.of(records * share)
@@ -170,13 +178,13 @@ class BenchRunner:
             if quarter == 0:
                 self._note_cold(scenario.name, system, result, cpu)
         if system.name != NULL_BROKER and brokers == 1:
-            for name in ("consume-java", "consume-librdkafka"):
+            for name in ("consume-java" + suffix, "consume-librdkafka" + suffix):
                 request = Request(self._work, system, "warm-up", self._volume.of(records))
                 result, cpu = self._loaded(BY_NAME[name], request)
                 self._note_cold(name, system, result, cpu)
         if brokers == 1:
             system.create_topic("warm-up-requests", 1, 1)
-            for name in ("single-100b", "sync-100b"):
+            for name in ("single-100b" + suffix, "sync-100b" + suffix):
                 request = Request(self._work, system, "warm-up-requests", self._volume)
                 self._loaded(BY_NAME[name], request)
             system.delete_topic("warm-up-requests")
@@ -252,7 +260,7 @@ class BenchRunner:
     def _loaded(self, scenario: Scenario, request: Request) -> tuple[LoadResult, float]:
         """Runs the load once: its result and the CPU seconds of all brokers of the system."""
         before = request.system.cpu_seconds()
-        result = scenario.load(request)
+        result = scenario.load(replace(request, is_tls=scenario.is_tls))
         request.system.check()
         return result, request.system.cpu_seconds() - before
 

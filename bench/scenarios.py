@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +61,21 @@ class Request:
     topic: str
     volume: Volume
     rate: int = -1
+    is_tls: bool = False
+
+    @property
+    def bootstrap(self) -> str:
+        return self.system.tls_bootstrap if self.is_tls else self.system.bootstrap
+
+    @property
+    def java(self) -> Mapping[str, str]:
+        """The keys of a Java client's connections."""
+        return self.system.tls.java if self.is_tls and self.system.tls is not None else {}
+
+    @property
+    def librdkafka(self) -> Mapping[str, str]:
+        """Those of a client of librdkafka."""
+        return dict(self.system.tls.librdkafka) if self.is_tls and self.system.tls is not None else {}
 
 
 Load = Callable[[Request], LoadResult]
@@ -70,7 +85,7 @@ Load = Callable[[Request], LoadResult]
 class Scenario:
     """One row of the report. `writes` scenarios have a floor, made of blocks of `block_bytes`.
 
-    `when_named`: only where it is asked for by its name.
+    `when_named`: only where it is asked for by its name. `is_tls`: the load goes over TLS.
     """
 
     name: str
@@ -84,6 +99,7 @@ class Scenario:
     has_latency: bool = False
     half_rate_of: str | None = None
     when_named: bool = False
+    is_tls: bool = False
 
 
 def _java(batch_bytes: int, acks: str, *, linger_ms: int, replicas: int = 1) -> Load:
@@ -93,7 +109,8 @@ def _java(batch_bytes: int, acks: str, *, linger_ms: int, replicas: int = 1) -> 
         if request.rate > 0:
             records = int(request.rate * request.volume.rate_seconds)
         return java.produce(
-            request.work, request.system.bootstrap, request.topic, records=records, record_bytes=RECORD_BYTES,
+            request.work, request.bootstrap, request.topic, records=records, record_bytes=RECORD_BYTES,
+            security=request.java,
             rate=request.rate, acks=acks, batch_size=batch_bytes, linger_ms=linger_ms, buffer_memory=64 * 1024 * 1024,
         )  # fmt: skip
 
@@ -102,30 +119,31 @@ def _java(batch_bytes: int, acks: str, *, linger_ms: int, replicas: int = 1) -> 
 
 def _librdkafka_produce(request: Request) -> LoadResult:
     return librdkafka.run(
-        "produce", request.system.bootstrap, request.topic,
-        records=request.volume.records, record_bytes=RECORD_BYTES, acks="all",
+        "produce", request.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES, acks="all", security=request.librdkafka,
     )  # fmt: skip
 
 
 def _java_consume(request: Request) -> LoadResult:
     return java.consume(
-        request.work, request.system.bootstrap, request.topic,
-        records=request.volume.records, record_bytes=RECORD_BYTES,
+        request.work, request.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES, security=request.java,
     )  # fmt: skip
 
 
 def _librdkafka_consume(request: Request) -> LoadResult:
     return librdkafka.run(
-        "consume", request.system.bootstrap, request.topic,
-        records=request.volume.records, record_bytes=RECORD_BYTES, partitions=PARTITIONS,
+        "consume", request.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES, partitions=PARTITIONS, security=request.librdkafka,
     )  # fmt: skip
 
 
 def _requests(in_flight: int) -> Load:
     def load(request: Request) -> LoadResult:
         return librdkafka.run(
-            "requests", request.system.bootstrap, request.topic,
+            "requests", request.bootstrap, request.topic,
             records=request.volume.requests, record_bytes=SMALL_RECORD_BYTES, in_flight=in_flight,
+            security=request.librdkafka,
         )  # fmt: skip
 
     return load
@@ -248,6 +266,22 @@ SCENARIOS: tuple[Scenario, ...] = (
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False, when_named=True,
     ),
 )  # fmt: skip
+
+TLS = "-tls"
+"""How the name of a scenario over TLS ends; before it stands that of the plain one."""
+
+_OVER_TLS = (
+    "produce-java-64k", "produce-librdkafka-1m", "consume-java", "consume-librdkafka", "single-100b", "sync-100b",
+)  # fmt: skip
+
+
+def _over_tls(plain: Scenario) -> Scenario:
+    return replace(
+        plain, name=plain.name + TLS, description=f"{plain.description}; TLS 1.3", with_null_broker=False, is_tls=True
+    )
+
+
+SCENARIOS = (*SCENARIOS, *(_over_tls(item) for item in SCENARIOS if item.name in _OVER_TLS))
 
 RUN_ALONE = (
     IDLE, SPARK_READ, SPARK_READ_SMALL, SPARK_WRITE, SPARK_STREAM, OPERATOR, FAILOVER,

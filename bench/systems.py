@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import java
+from bench.tls import BenchTls
 from bench.usage import cpu_seconds, resident_bytes
 from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
@@ -30,8 +31,8 @@ _START_S = 600.0
 _STOP_S = 120.0
 
 _SHIPPED = """broker.id={broker_id}
-listeners=PLAINTEXT://127.0.0.1:{port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listeners}
+advertised.listeners={listeners}
 num.network.threads=3
 num.io.threads=8
 socket.send.buffer.bytes=102400
@@ -148,9 +149,12 @@ class System:
     count: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     """What its brokers are configured with beside the shipped file."""
+    tls: BenchTls | None = None
+    """Its brokers have a second listener, of TLS; loads use that one, everything else PLAINTEXT."""
     runs: Callable[[int, Path], list[str]] | None = None
     """The command of a broker of ours, by its number and properties file, where it is not `ottla broker run`."""
     ports: list[int] = field(default_factory=list)
+    tls_ports: list[int] = field(default_factory=list)
     brokers: list[Process] = field(default_factory=list)
     zookeeper: Process | None = None
     start_seconds: list[float] = field(default_factory=list)
@@ -160,6 +164,10 @@ class System:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
+    def tls_bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.tls_ports)
+
+    @property
     def zookeeper_address(self) -> str:
         return f"127.0.0.1:{self._zookeeper_port}"
 
@@ -167,6 +175,8 @@ class System:
         """Starts everything and notes how long each broker took from its exec to its first answers."""
         self.work.mkdir(parents=True, exist_ok=True)
         self.ports = self.ports or [free_port() for _ in range(self.count)]
+        if self.tls is not None:
+            self.tls_ports = self.tls_ports or [free_port() for _ in range(self.count)]
         if self.name != NULL_BROKER and self.zookeeper is None:
             self._start_zookeeper()
         for number in range(self.count):
@@ -296,6 +306,13 @@ class System:
                 time.sleep(0.05)
         self._zookeeper_port = port
 
+    def _more_properties(self) -> dict[str, str]:
+        return {**({} if self.tls is None else self.tls.broker), **self.properties}
+
+    def _listeners(self, number: int) -> str:
+        plain = f"PLAINTEXT://127.0.0.1:{self.ports[number]}"
+        return plain if self.tls is None else f"{plain},SSL://127.0.0.1:{self.tls_ports[number]}"
+
     def _command(self, number: int) -> list[str]:
         if self.name == NULL_BROKER:
             directory = self.work / f"log-{number}"
@@ -304,11 +321,11 @@ class System:
         properties.write_text(
             _SHIPPED.format(
                 broker_id=number,
-                port=self.ports[number],
+                listeners=self._listeners(number),
                 log_dir=self.work / f"log-{number}",
                 zookeeper_port=self._zookeeper_port,
             )
-            + "".join(f"{key}={value}\n" for key, value in self.properties.items())
+            + "".join(f"{key}={value}\n" for key, value in self._more_properties().items())
         )
         if self.name == APACHE_KAFKA:
             return java.command(self.work, java.SERVER_HEAP, "kafka.Kafka", str(properties))

@@ -163,6 +163,8 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
         "controlled-shutdown", "failover-6s", "failover-18s", "transactions-100ms", "transactions-10-records",
         "transactions-10-records-many", "transactions-100ms-paced", "transactions-10-records-many-paced",
         "transactions-consumed", "transactions-consumed-paced", "groups-1000", "operator", "partitions-10000-failover",
+        "produce-java-64k-tls", "produce-librdkafka-1m-tls", "consume-java-tls", "consume-librdkafka-tls",
+        "single-100b-tls", "sync-100b-tls",
     ]  # fmt: skip
     named = [scenario.name for scenario in SCENARIOS if scenario.when_named]
     assert named == ["log-growth", "operator", "partitions-10000-failover"]
