@@ -3,14 +3,18 @@
 ACLs of literal resource patterns are under /kafka-acl, the others under /kafka-acl-extended/<pattern type>. A change
 creates a sequential node: text for literal patterns, JSON for the others (KIP-290).
 
-Source: kafka.zk.ZkAclStore and DelegationTokenInfoZNode.
+Source: kafka.zk.ZkAclStore, ZkAclChangeStore and DelegationTokenInfoZNode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
 
+from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
+from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.coordination.znodes import ZnodeError, decode_object, desanitize, encode_json, member, sanitize
 
 ACLS = "/kafka-acl"
@@ -23,7 +27,7 @@ TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_PREFIX = f"{TOKEN_CHANGES}/token_change_"
 """The content of a token change is the token id."""
 
-LITERAL = "LITERAL"
+_Named = TypeVar("_Named", bound=IntEnum)
 
 SECURE_ROOTS = (
     "/admin",
@@ -49,93 +53,106 @@ SECURE_ROOTS = (
 SENSITIVE_ROOTS = ("/config/users", "/config/brokers", DELEGATION_TOKENS)
 
 
-def resource_type_name(resource_type: str) -> str:
-    """The resource type as in a path: "TransactionalId" for "TRANSACTIONAL_ID"."""
-    return "".join(word.capitalize() for word in resource_type.split("_"))
+ACL_TYPES = tuple(one for one in ResourceType if one is not ResourceType.ANY)
+"""The types of resources that have ACLs; each has a node for literal patterns and one for prefixed ones."""
+
+ACL_PATHS = (
+    *(f"{ACLS}/{one.label}" for one in ACL_TYPES),
+    *(f"{EXTENDED_ACLS}/prefixed/{one.label}" for one in ACL_TYPES),
+    ACL_CHANGES,
+    EXTENDED_ACL_CHANGES,
+)
+"""Created, with their parents, at the start of a broker with an authorizer. Source: KafkaZkClient.createAclPaths."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePattern:
-    """The resource pattern of an ACL; `resource_type` and `pattern_type` in capitals ("TOPIC", "PREFIXED")."""
+def acl_root(pattern_type: PatternType) -> str:
+    """The path below which the ACLs of such patterns are, by type and name."""
+    return ACLS if pattern_type is PatternType.LITERAL else f"{EXTENDED_ACLS}/{pattern_type.name.lower()}"
 
-    resource_type: str
-    name: str
-    pattern_type: str = LITERAL
 
-    @property
-    def path(self) -> str:
-        root = ACLS if self.pattern_type == LITERAL else f"{EXTENDED_ACLS}/{self.pattern_type.lower()}"
-        return f"{root}/{resource_type_name(self.resource_type)}/{self.name}"
+def acl_path(pattern: ResourcePattern) -> str:
+    """The node with the ACLs of a pattern. Names are not encoded: one with a slash has no ACLs."""
+    return f"{acl_root(pattern.pattern_type)}/{pattern.resource_type.label}/{pattern.name}"
 
-    @property
-    def change_prefix(self) -> str:
-        """The path, without number, of the sequential node of a change."""
-        return f"{ACL_CHANGES if self.pattern_type == LITERAL else EXTENDED_ACL_CHANGES}/{ACL_CHANGE_NAME}"
 
-    def encode_change(self) -> bytes:
-        if self.pattern_type == LITERAL:
-            return f"{self.resource_type}:{self.name}".encode()
-        return encode_json(
-            {
-                "version": 1,
-                "resourceType": self.resource_type,
-                "name": self.name,
-                "patternType": self.pattern_type,
-            }
+def acl_change_prefix(pattern: ResourcePattern) -> str:
+    """The path, without number, of the sequential node of a change."""
+    root = ACL_CHANGES if pattern.pattern_type is PatternType.LITERAL else EXTENDED_ACL_CHANGES
+    return f"{root}/{ACL_CHANGE_NAME}"
+
+
+def encode_acl_change(pattern: ResourcePattern) -> bytes:
+    if pattern.pattern_type is PatternType.LITERAL:
+        return f"{pattern.resource_type.name}:{pattern.name}".encode()
+    return encode_json(
+        {
+            "version": 1,
+            "resourceType": pattern.resource_type.name,
+            "name": pattern.name,
+            "patternType": pattern.pattern_type.name,
+        }
+    )
+
+
+def decode_acl_change(path: str, data: bytes) -> ResourcePattern:
+    """The pattern whose ACLs have changed. Brokers before 2.0 wrote the type as in a path ("Topic"). ZnodeError."""
+    if path.startswith(f"{EXTENDED_ACL_CHANGES}/"):
+        value = decode_object(path, data)
+        if member(path, value, "version", int) > 1:
+            raise ZnodeError(f"{path}: member 'version' is {value['version']}, at most 1 is known")
+        return ResourcePattern(
+            _member_of(ResourceType, path, member(path, value, "resourceType", str)),
+            member(path, value, "name", str),
+            _member_of(PatternType, path, member(path, value, "patternType", str)),
         )
-
-    @classmethod
-    def decode_change(cls, path: str, data: bytes) -> ResourcePattern:
-        """Returns the resource type in capitals; brokers before 2.0 wrote it as in a path ("Topic"). ZnodeError."""
-        if path.startswith(f"{EXTENDED_ACL_CHANGES}/"):
-            value = decode_object(path, data)
-            if member(path, value, "version", int) > 1:
-                raise ZnodeError(f"{path}: member 'version' is {value['version']}, at most 1 is known")
-            return cls(
-                member(path, value, "resourceType", str).upper(),
-                member(path, value, "name", str),
-                member(path, value, "patternType", str).upper(),
-            )
-        resource_type, separator, name = data.decode().partition(":")
-        if not separator:
-            raise ZnodeError(f"{path}: {data!r} is not of the form type:name")
-        by_path_name = {"TransactionalId": "TRANSACTIONAL_ID", "DelegationToken": "DELEGATION_TOKEN"}
-        return cls(by_path_name.get(resource_type, resource_type.upper()), name)
+    resource_type, separator, name = data.decode("utf-8", "replace").partition(":")
+    if not separator:
+        raise ZnodeError(f"{path}: {data!r} is not of the form type:name")
+    return ResourcePattern(_member_of(ResourceType, path, resource_type), name)
 
 
-@dataclass(frozen=True, slots=True)
-class AclEntry:
-    """One ACL. `operation` and `permission_type` as in the znode ("DescribeConfigs", "Allow")."""
-
-    principal: str
-    permission_type: str
-    operation: str
-    host: str = "*"
-
-
-def encode_acls(entries: Sequence[AclEntry]) -> bytes:
+def encode_acls(entries: Iterable[AccessControlEntry]) -> bytes:
     acls = [
         {
             "principal": entry.principal,
-            "permissionType": entry.permission_type,
+            "permissionType": entry.permission.label,
             "host": entry.host,
-            "operation": entry.operation,
+            "operation": entry.operation.label,
         }
-        for entry in entries
+        for entry in sorted(entries)
     ]
     return encode_json({"acls": acls, "version": 1})
 
 
-def decode_acls(path: str, data: bytes) -> list[AclEntry]:
-    """The ACLs of a znode; none when it is empty. ZnodeError for a version other than 1."""
+def decode_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
+    """The ACLs of a znode; none when it is empty.
+
+    Raises:
+        ZnodeError: it is of another version than 1, or says something that is not known here.
+    """
     if not data:
-        return []
+        return frozenset()
     value = decode_object(path, data)
     if member(path, value, "version", int) != 1:
         raise ZnodeError(f"{path}: member 'version' is {value['version']}, 1 is known")
-    entries = member(path, value, "acls", list)
-    names = ("principal", "permissionType", "operation", "host")
-    return [AclEntry(*(member(path, entry, name, str) for name in names)) for entry in entries]
+    return frozenset(
+        AccessControlEntry(
+            member(path, entry, "principal", str),
+            member(path, entry, "host", str),
+            _member_of(AclOperation, path, member(path, entry, "operation", str)),
+            _member_of(PermissionType, path, member(path, entry, "permissionType", str)),
+        )
+        for entry in member(path, value, "acls", list)
+    )
+
+
+def _member_of(names: type[_Named], path: str, text: str) -> _Named:
+    """The member of that name, in capitals or as a label; not that of filters. Source: SecurityUtils."""
+    wanted = text.replace("_", "").upper()
+    for one in names:
+        if one.name.replace("_", "") == wanted and one.name not in ("ANY", "MATCH"):
+            return one
+    raise ZnodeError(f"{path}: {text!r} is no {names.__name__}")
 
 
 @dataclass(frozen=True, slots=True)

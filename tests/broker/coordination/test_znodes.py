@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
+from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.coordination import security_znodes as security
 from ottla_broker.coordination import znodes
@@ -74,12 +76,12 @@ STATES = {
     "state": PartitionStateZnode(1, 3, 4, (1, 2)),
     "state_recovering": PartitionStateZnode(1, 3, 4, (1,), znodes.RECOVERING),
 }
-ACL = security.AclEntry("User:alice", "Allow", "DescribeConfigs")
+ACL = AccessControlEntry("User:alice", "*", AclOperation.DESCRIBE_CONFIGS, PermissionType.ALLOW)
 PATTERNS = {
-    "topic": security.ResourcePattern("TOPIC", "t"),
-    "cluster": security.ResourcePattern("CLUSTER", "kafka-cluster"),
-    "delegation_token": security.ResourcePattern("DELEGATION_TOKEN", "x"),
-    "transactional_id": security.ResourcePattern("TRANSACTIONAL_ID", "t-", "PREFIXED"),
+    "topic": ResourcePattern(ResourceType.TOPIC, "t"),
+    "cluster": ResourcePattern(ResourceType.CLUSTER, "kafka-cluster"),
+    "delegation_token": ResourcePattern(ResourceType.DELEGATION_TOKEN, "x"),
+    "transactional_id": ResourcePattern(ResourceType.TRANSACTIONAL_ID, "t-", PatternType.PREFIXED),
 }
 TOKENS = {
     "delegation_token": security.DelegationToken("id-1", "User:alice", "User:alice", ("User:bob",), 1, 3, 2),
@@ -112,10 +114,13 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
     "producer_id_block": (znodes.PRODUCER_ID_BLOCK, ProducerIdBlock(1, 1000, 1999).encode()),
     "feature_disabled": (znodes.FEATURE, Features(False).encode()),
     "feature": (znodes.FEATURE, Features(True, {"transaction.version": 2}).encode()),
-    "acl": (PATTERNS["topic"].path, security.encode_acls([ACL])),
-    "acl_prefixed": (PATTERNS["transactional_id"].path, security.encode_acls([ACL])),
-    "acl_cluster": (PATTERNS["cluster"].path, security.encode_acls([ACL])),
-    **{f"acl_change_{name}": (pattern.change_prefix, pattern.encode_change()) for name, pattern in PATTERNS.items()},
+    "acl": (security.acl_path(PATTERNS["topic"]), security.encode_acls([ACL])),
+    "acl_prefixed": (security.acl_path(PATTERNS["transactional_id"]), security.encode_acls([ACL])),
+    "acl_cluster": (security.acl_path(PATTERNS["cluster"]), security.encode_acls([ACL])),
+    **{
+        f"acl_change_{name}": (security.acl_change_prefix(pattern), security.encode_acl_change(pattern))
+        for name, pattern in PATTERNS.items()
+    },
     **{name: (token.path("id-1"), token.encode()) for name, token in TOKENS.items()},
     "token_change": (security.TOKEN_CHANGE_PREFIX, b"id-1"),
     "consumer_offset": (znodes.consumer_offset_path("g", "t", 3), znodes.encode_consumer_offset(42)),
@@ -170,7 +175,7 @@ def test_what_kafka_writes_is_read_back() -> None:
         assert PartitionStateZnode.decode("t", 0, GOLDEN[name][1]) == state
     for name, pattern in PATTERNS.items():
         path, data = GOLDEN[f"acl_change_{name}"]
-        assert security.ResourcePattern.decode_change(path, data) == pattern
+        assert security.decode_acl_change(path, data) == pattern
     for name, token in TOKENS.items():
         assert security.DelegationToken.decode("id-1", GOLDEN[name][1]) == token
 
@@ -188,7 +193,7 @@ def test_what_kafka_writes_is_read_back() -> None:
     assert ProducerIdBlock.decode(data("producer_id_block")) == ProducerIdBlock(1, 1000, 1999)
     assert Features.decode(data("feature")) == Features(True, {"transaction.version": 2})
     assert Features.decode(data("feature_v1")) == Features(True, {"transaction.version": 2})
-    assert security.decode_acls("/kafka-acl/Topic/t", data("acl")) == [ACL]
+    assert security.decode_acls("/kafka-acl/Topic/t", data("acl")) == {ACL}
     assert znodes.decode_consumer_offset("/consumers/g/offsets/t/3", data("consumer_offset")) == 42
 
 
@@ -211,8 +216,8 @@ def test_nodes_of_older_versions_are_read() -> None:
     assert znodes.decode_config_change("/config/changes/config_change_0", b'"t"') == "topics/t"
     with pytest.raises(ZnodeError, match="config_change_0: not JSON"):
         znodes.decode_config_change("/config/changes/config_change_0", b'"t')
-    assert security.ResourcePattern.decode_change("/kafka-acl-changes/acl_changes_0", b"Topic:a:b") == (
-        security.ResourcePattern("TOPIC", "a:b")
+    assert security.decode_acl_change("/kafka-acl-changes/acl_changes_0", b"Topic:a:b") == (
+        ResourcePattern(ResourceType.TOPIC, "a:b")
     )
     token = b'{"owner":"User%3Aa","renewers":[],"issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"i"}'
     assert security.DelegationToken.decode("i", token).requester == "User:a"
@@ -283,7 +288,7 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
     (lambda: znodes.decode_config("/config/topics/t", b'{"config":{"a":1}}'), "'config.a' is not a string: 1"),
     (lambda: Features.decode(b'{"version":2,"status":7,"features":{}}'), "'status' is 7"),
     (lambda: security.decode_acls("/kafka-acl/Topic/t", b'{"version":2}'), "'version' is 2"),
-    (lambda: security.ResourcePattern.decode_change("/kafka-acl-changes/acl_changes_0", b"x"), "not of the form"),
+    (lambda: security.decode_acl_change("/kafka-acl-changes/acl_changes_0", b"x"), "not of the form"),
 ]
 
 
