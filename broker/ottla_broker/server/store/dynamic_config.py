@@ -2,23 +2,21 @@
 
 Lives here: the nodes under /config/topics and /config/brokers, the notifications under /config/changes, and which of
 them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the nodes of
-client quotas (`stored_quotas`), the admin APIs (`server.handlers`). It uses two ports, Coordination and Clock.
+client quotas (`stored_quotas`), how notifications are followed (`change_nodes`), the admin APIs (`server.handlers`). It
+uses two ports, Coordination and Clock.
 
 How a change reaches every broker (the znodes are Apache Kafka's, so that mixed clusters see each other's changes): the
 broker that changes /config/topics/t adds /config/changes/config_change_0000000007 with
-{"version":2,"entity_path":"topics/t"} in the same transaction. Every broker watches the children of /config/changes,
-and for each number above the last one it has seen reads the named entity. A notification has no values, so one that
-comes twice, late, or after a newer change is harmless. The first broker to find one older than CHANGE_EXPIRATION_MS
-deletes it.
+{"version":2,"entity_path":"topics/t"} in the same transaction. Every broker reads the entity that it names.
 
-Source: kafka.server.ZkConfigManager and DynamicConfig, kafka.common.ZkNodeChangeNotificationListener.
+Source: kafka.server.ZkConfigManager and DynamicConfig.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
@@ -28,22 +26,19 @@ from ottla_broker.coordination.quota_znodes import ENTITY_TYPES as QUOTA_ENTITY_
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import (
     BadVersion,
-    CoordinationError,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
-    SessionEvent,
     Set,
 )
-from ottla_broker.server.store.store_watch import StoreWatch
+from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes
 from ottla_broker.server.store.stored_passwords import StoredPasswords
 from ottla_broker.server.store.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
 
 TOPICS = "topics"
 BROKERS = "brokers"
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 
 Change = Callable[[dict[str, str]], Mapping[str, str]]
 """Stored values in, new stored values out; may raise KafkaError, and then nothing is stored."""
@@ -70,30 +65,27 @@ class DynamicConfig:
         self.config = config
         self.broker_id = broker_id
         self._coordination = coordination
-        self._clock = clock
         self._on_topic_config = on_topic_config
         self._logger = logger
         self.quotas = StoredQuotas(coordination, on_quotas, logger)
         self._passwords = StoredPasswords(password_encoder(config), clock.in_thread, logger)
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
-        self._last_seen = -1
-        self._watch = StoreWatch(coordination, clock)
-        self._must_reload = False
+        self._changes = ChangeNodes(
+            znodes.CONFIG_CHANGES,
+            "the configuration",
+            coordination,
+            clock,
+            logger,
+            read_all=self._reload,
+            apply=self._apply_changes,
+        )
 
     async def start(self) -> None:
         """Reads everything stored and watches for changes from here on. Raises CoordinationError."""
-        self._coordination.add_session_listener(self._on_session)
-        self._watch.listen()
-        # The watch is set before the entities are read: a change in between is read again, never missed.
-        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._watch.on_watch)
-        changes = self._changes(names)
-        self._last_seen = max(changes, default=-1)
-        await self._reload()
+        await self._changes.start()
         await self._encode_again()
-        for name in changes.values():
-            self._expire_later(name)
-        self._clock.spawn(self._watch.follow(self._apply_changes), name="dynamic configuration")
+        self._changes.follow()
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The values of a topic as last read; those of a topic that is not known have no overrides."""
@@ -220,58 +212,16 @@ class DynamicConfig:
             self._logger.warning("topic %s: a stored value is not in force: %s", topic, problem)
         return config
 
-    def _on_session(self, event: SessionEvent) -> None:
-        if event is SessionEvent.EXPIRED:
-            self._must_reload = True
-
-    async def _apply_changes(self) -> None:
-        try:
-            await self._read_changes()
-        except CoordinationError as error:
-            self._logger.warning("changes of the configuration cannot be read yet: %s", error)
-            raise
-
-    async def _read_changes(self) -> None:
-        changes = self._changes(await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._watch.on_watch))
-        if self._must_reload:
-            self._last_seen = max(changes, default=self._last_seen)
-            await self._reload()
-            self._must_reload = False
-            return
-        for number, name in changes.items():
-            if number <= self._last_seen:
-                continue
-            await self._apply_change(name)
-            self._last_seen = number
-            self._expire_later(name)
-
-    def _changes(self, names: Iterable[str]) -> dict[int, str]:
-        """Number and name of each change, oldest first. Nodes of other names are left alone."""
-        changes = {}
-        for name in names:
+    async def _apply_changes(self, changes: Sequence[ChangeNode]) -> None:
+        for path, data in changes:
             try:
-                changes[znodes.sequence_number(name)] = name
-            except znodes.ZnodeError as error:
-                self._logger.warning("ignoring a node that is no configuration change: %s", error)
-        return dict(sorted(changes.items()))
-
-    async def _apply_change(self, name: str) -> None:
-        path = f"{znodes.CONFIG_CHANGES}/{name}"
-        try:
-            data, _ = await self._coordination.get(path)
-            entity_type, _, entity = znodes.decode_config_change(path, data).partition("/")
-            if entity_type in QUOTA_ENTITY_TYPES:
-                await self.quotas.read(f"{entity_type}/{entity}")
-                return
-            if entity_type not in (TOPICS, BROKERS):
-                return
-            values = await self.stored(entity_type, entity)
-        except NoNode:
-            return
-        except ValueError as error:  # it cannot be read, or names no possible node
-            self._logger.error("the change of the configuration %s is ignored: %s", path, error)
-            return
-        self._apply(entity_type, entity, values)
+                entity_type, _, entity = znodes.decode_config_change(path, data).partition("/")
+                if entity_type in QUOTA_ENTITY_TYPES:
+                    await self.quotas.read(f"{entity_type}/{entity}")
+                elif entity_type in (TOPICS, BROKERS):
+                    self._apply(entity_type, entity, await self.stored(entity_type, entity))
+            except ValueError as error:  # it cannot be read, or names no possible node
+                self._logger.error("the change of the configuration %s is ignored: %s", path, error)
 
     async def _reload(self) -> None:
         for name in self._brokers:
@@ -285,16 +235,3 @@ class DynamicConfig:
         reads = [self.stored(TOPICS, topic) for topic in topics]
         for topic, values in zip(topics, await asyncio.gather(*reads), strict=True):
             self._apply(TOPICS, topic, values)
-
-    def _expire_later(self, name: str) -> None:
-        self._clock.call_later(CHANGE_EXPIRATION_MS / 1000, self._expire, f"{znodes.CONFIG_CHANGES}/{name}")
-
-    def _expire(self, path: str) -> None:
-        self._clock.spawn(self._delete(path), name="removal of an old configuration change")
-
-    async def _delete(self, path: str) -> None:
-        try:
-            await self._coordination.delete(path)
-        except CoordinationError:
-            # Another broker has deleted it, or one does at its next start.
-            return
