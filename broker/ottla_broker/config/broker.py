@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ottla_broker.config.authorizer_keys import check_authorizer
 from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions import LEGACY_ALIASES, find_key
 from ottla_broker.config.description import (
@@ -60,6 +61,7 @@ class BrokerConfig(BrokerValues):
         check_start(self)
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
         check_tls(self, self.listeners)
+        check_authorizer(self)
         password_encoder(self)
 
     @classmethod

@@ -40,6 +40,8 @@ class BrokerValues:
     # The cluster and the coordination store.
     broker_id: int
     """broker.id; -1 asks the coordination store for an id."""
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
     auto_create_topics_enable: bool
     controller_socket_timeout_ms: int
     delete_topic_enable: bool
@@ -47,6 +49,7 @@ class BrokerValues:
     num_partitions: int
     ottla_client_metrics_max_series: int
     reserved_broker_max_id: int
+    super_users: str
     telemetry_max_bytes: int
     zookeeper_connect: str | None
     zookeeper_connection_timeout_ms: int | None

@@ -31,6 +31,8 @@ LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _REPLICA_SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 LOADED_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -41,9 +43,20 @@ LOADED_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Keys that name Java classes and can change while a broker runs, with the classes whose work is done without Java."""
 
+
+def has_default_principals(builder: str) -> bool:
+    """Whether principals are those of Apache Kafka without a class for them."""
+    return builder == _DEFAULT_PRINCIPALS
+
+
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {
-        "authorizer.class.name": (lambda value: value != "", "authorization is not served yet"),
+        "authorizer.class.name": (
+            lambda value: "." in value and value != ACL_AUTHORIZER,
+            f"{ACL_AUTHORIZER}, or the name of an installed entry point of the group ottla.authorizers: "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer needs KRaft, which is not built, and other Java "
+            "classes cannot be loaded",
+        ),
         "alter.config.policy.class.name": (bool, _JAVA_CLASS),
         "create.topic.policy.class.name": (bool, _JAVA_CLASS),
         "client.quota.callback.class": (bool, _JAVA_CLASS),

@@ -39,6 +39,20 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 """Of a connection without authentication. Source: KafkaPrincipal.ANONYMOUS."""
 
 
+def parse_principal(text: str) -> Principal:
+    """Of text such as User:alice; a name may have colons.
+
+    Source: SecurityUtils.parseKafkaPrincipal.
+
+    Raises:
+        ValueError: it has no type.
+    """
+    principal_type, colon, name = text.partition(":")
+    if not colon or not principal_type:
+        raise ValueError(f"{text!r} has no type: write it before the name, such as {USER}:{text.lstrip(':')}")
+    return Principal(principal_type, name)
+
+
 class NoRuleMatches(ValueError):
     """No rule matches a name."""
 

@@ -110,7 +110,7 @@ def test_the_file_that_3_9_ships_for_zookeeper_mode_loads_without_an_unknown_key
 
 
 def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
-    assert len(BROKER_KEYS) == 364
+    assert len(BROKER_KEYS) == 366
     for key in BROKER_KEYS.values():
         assert key.documentation.endswith("."), key.name
         if key.default is not None and key.validator is not None and key.default not in ("", ()):
@@ -181,7 +181,12 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("log.cleanup.policy=keep", "log.cleanup.policy", "compact, delete"),
         ("log.message.timestamp.type=Log", "log.message.timestamp.type", "CreateTime"),
         ("compression.type=brotli", "compression.type", "producer"),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "authorizer.class.name", "not served"),
+        (
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "authorizer.class.name",
+            "StandardAuthorizer needs KRaft",
+        ),
+        ("authorizer.class.name=kafka.security.auth.SimpleAclAuthorizer", "authorizer.class.name", "AclAuthorizer, or"),
         ("ottla.validate.records=never", "ottla.validate.records", "headers"),
         ("remote.log.storage.system.enable=true", "remote.log.storage.system.enable", "not built"),
         ("process.roles=broker", "process.roles", "KRaft"),

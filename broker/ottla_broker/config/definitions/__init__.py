@@ -33,6 +33,9 @@ LEGACY_ALIASES: Mapping[str, str] = MappingProxyType(
 )
 """Older names of keys that still exist: they set the newer one where that is not given itself."""
 
+AUTHORIZER_ZOOKEEPER = "authorizer.zookeeper."
+"""Prefix of the keys of AclAuthorizer's own session with ZooKeeper."""
+
 _RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _ROLL = ("log.roll.ms", "log.roll.hours")
 _JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -49,8 +52,15 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def find_key(name: str) -> ConfigKey | None:
-    """The definition of a key, with or without the prefix `listener.name.<listener>.`; None when unknown (KIP-103)."""
+    """The definition of a key; None when unknown.
+
+    With the prefix `listener.name.<listener>.` it is that of the key for all listeners (KIP-103); with that of the
+    authorizer's own session with ZooKeeper, that of the broker's.
+    """
     found = BROKER_KEYS.get(name)
+    if found is None and name.startswith(AUTHORIZER_ZOOKEEPER):
+        key = name.removeprefix(AUTHORIZER_ZOOKEEPER)
+        return BROKER_KEYS.get("zookeeper.connect" if key == "url" else f"zookeeper.{key}")
     if found is None and name.startswith("listener.name."):
         rest = name.split(".", 3)[3:]
         # A SASL mechanism may precede the key: listener.name.internal.plain.sasl.jaas.config.
@@ -59,4 +69,4 @@ def find_key(name: str) -> ConfigKey | None:
     return found
 
 
-__all__ = ["BROKER_KEYS", "LEGACY_ALIASES", "SYNONYMS", "find_key"]
+__all__ = ["AUTHORIZER_ZOOKEEPER", "BROKER_KEYS", "LEGACY_ALIASES", "SYNONYMS", "find_key"]
