@@ -41,9 +41,9 @@ _IMPLIED_BY: Final[Mapping[AclOperation, tuple[AclOperation, ...]]] = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
-_DENIES: Final = {operation: mask(operation, AclOperation.ALL) for operation in AclOperation}
+_DENIES: Final = {operation: mask(*{operation, AclOperation.ALL}) for operation in AclOperation}
 _ALLOWS: Final = {
-    operation: mask(operation, AclOperation.ALL, *_IMPLIED_BY.get(operation, ())) for operation in AclOperation
+    operation: mask(*{operation, AclOperation.ALL, *_IMPLIED_BY.get(operation, ())}) for operation in AclOperation
 }
 
 _K = TypeVar("_K")

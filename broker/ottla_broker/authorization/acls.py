@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
+from ipaddress import IPv4Address, ip_address
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.authorization.resources import (
@@ -144,6 +145,25 @@ class AclFilter(NamedTuple):
         for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
             if self.pattern_type in (PatternType.ANY, pattern_type):
                 yield ResourcePattern(ResourceType(self.resource_type), name, pattern_type)
+
+
+def host_of(address: str) -> str:
+    """An address of a client as ACLs and the log have it: as Java writes it.
+
+    >>> host_of("10.0.0.7"), host_of("::ffff:10.0.0.7"), host_of("::1"), host_of("fe80::1%eth0")
+    ('10.0.0.7', '10.0.0.7', '0:0:0:0:0:0:0:1', 'fe80:0:0:0:0:0:0:1%eth0')
+    """
+    plain, percent, scope = address.partition("%")
+    try:
+        found = ip_address(plain)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return plain
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    groups = (f"{int(group, 16):x}" for group in found.exploded.split(":"))
+    return ":".join(groups) + percent + scope
 
 
 def why_no_name(name: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ottla_broker.authorization.acls import Acls
 from ottla_broker.config import BrokerConfig, TopicConfig
 from ottla_broker.controller.controller import Controller
 from ottla_broker.controller.decisions.capacity import max_partition_replicas
@@ -28,6 +29,7 @@ from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, Quot
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.security.tls_settings import TlsError
+from ottla_broker.server.assembly.authorizers import AuthorizerContext, start_authorizer
 from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
@@ -137,6 +139,7 @@ class Broker:
         self._client_metrics_configs = ClientMetricsConfigs(ports.coordination, ports.clock, self._logger)
         self._failed_directories = FailedDirectories(ports.coordination, ports.clock, self.log_manager, self._logger)
         self._dynamic_config: DynamicConfig | None = None
+        self._acls: Acls | None = None
         self._halting: asyncio.Task[None] | None = None
         """The last log directory has failed, which is being recorded before the halt."""
         self._phase: Phase = NotServing()
@@ -261,6 +264,7 @@ class Broker:
 
     def _start_steps(self) -> tuple[LifecycleStep, ...]:
         starting, recovering, joining = BrokerState.STARTING, BrokerState.RECOVERING, BrokerState.JOINING
+        has_authorizer = bool(self.config.authorizer_class_name)
         return (
             LifecycleStep(starting, "lock and read the log directories", self._inspect_log_dirs),
             LifecycleStep(starting, "open the session with the coordination store", self._open_session),
@@ -268,6 +272,7 @@ class Broker:
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
             LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
+            *((LifecycleStep(starting, "start the authorizer", self._start_authorizer),) if has_authorizer else ()),
             LifecycleStep(recovering, "load the logs", self._load_logs),
             LifecycleStep(joining, "make the parts that serve", self._make_serving),
             LifecycleStep(joining, "open the listeners", self._open_listeners),
@@ -319,6 +324,19 @@ class Broker:
         self._on_config_change(())
         self.config.on_change(self._on_config_change)
 
+    async def _start_authorizer(self) -> None:
+        started = await start_authorizer(
+            AuthorizerContext(
+                self.broker_id,
+                self.cluster_id,
+                self.config,
+                self._ports.coordination,
+                self._ports.clock,
+                self._logger,
+            )
+        )
+        self._core.server.authorizer, self._acls = started
+
     async def _load_logs(self) -> None:
         try:
             await self.log_manager.load()
@@ -348,6 +366,7 @@ class Broker:
             self._dynamic_config,
             self._fleet_features,
             self._client_metrics_configs,
+            self._acls,
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,

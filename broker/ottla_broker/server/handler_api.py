@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ottla_broker.authorization.access import NOTHING, Access
+from ottla_broker.authorization.acls import Acls
 from ottla_broker.authorization.resources import AclOperation, ResourceType, mask, operations_of
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker_values import BrokerValues
@@ -195,6 +196,8 @@ class Services:
     go_on_in_turns: GoOnInTurns
     listed_apis: Callable[[], list[tuple[int, int, int]]]
     """(api key, lowest version, highest version) of every API that is served."""
+    acls: Acls | None
+    """None without an authorizer that has them."""
     fleet_features: FleetFeatures
     client_metrics_configs: ClientMetricsConfigs
     client_telemetry: ClientTelemetry

@@ -219,6 +219,7 @@ class Node:
             fleet_features=_NO_FEATURES,
             client_metrics_configs=absent,
             client_telemetry=absent,
+            acls=None,
         )
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)

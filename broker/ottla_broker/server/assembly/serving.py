@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ottla_broker.authorization.acls import Acls
 from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
@@ -70,6 +71,7 @@ def make_serving(
     dynamic_config: DynamicConfig,
     fleet_features: FleetFeatures,
     client_metrics_configs: ClientMetricsConfigs,
+    acls: Acls | None,
     *,
     on_metadata: Callable[[], None],
     broker_epoch: Callable[[], int],
@@ -209,6 +211,7 @@ def make_serving(
         auto_create_internal=creation.create_internal,
         go_on_in_turns=core.dispatcher.go_on_in_turns,
         listed_apis=core.dispatcher.listed_apis,
+        acls=acls,
         fleet_features=fleet_features,
         client_metrics_configs=client_metrics_configs,
         client_telemetry=client_telemetry,

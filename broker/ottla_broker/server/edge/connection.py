@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.authorization.access import Access
+from ottla_broker.authorization.acls import host_of
+from ottla_broker.authorization.authorizer import Authorizer
 from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection
 from ottla_broker.protocol import codec
@@ -78,6 +80,7 @@ class ClientConnection:
     """A `ConnectionHandler` and a `RequestSource`; keeps the order of requests and responses."""
 
     __slots__ = (
+        "_authorizer",
         "_connection",
         "_drained",
         "_environment",
@@ -114,26 +117,28 @@ class ClientConnection:
         number: int,
         has_cluster_action: bool,
         identify: Callable[[bytes | None], Principal] | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """
         Args:
             identify: gives the principal for the peer's certificate, before the first request; NoRuleMatches when
                 there is none. None: whoever connects is ANONYMOUS.
+            authorizer: says what the principal may do. None: everything.
         """
         self._environment = environment
         self._scheduler = environment.scheduler
         self._throttling = environment.throttling
         self._connection = connection
         self._identify = identify
-        self.principal = ANONYMOUS
-        self.principal_name = ANONYMOUS.name
+        self._authorizer = authorizer
         self.access: Access | None = None
+        self.peer = connection.peer
+        self._become(ANONYMOUS)
         self.listener = listener
         self.is_privileged = is_privileged
         self.has_cluster_action = has_cluster_action
         self.number = number
         """Later connections have higher ones."""
-        self.peer = connection.peer
         self.client_software = ("unknown", "unknown")
         self._monotonic = environment.monotonic
         self.last_active = self._monotonic()
@@ -412,12 +417,17 @@ class ClientConnection:
         """Before the first request, whose header nobody knows yet. A connection without a principal is closed."""
         self._identify = None
         try:
-            self.principal = identify(self._connection.peer_certificate)
+            self._become(identify(self._connection.peer_certificate))
         except ValueError as error:
             self.fail(str(error))
             return False
-        self.principal_name = self.principal.name
         return True
+
+    def _become(self, principal: Principal) -> None:
+        self.principal = principal
+        self.principal_name = principal.name
+        if self._authorizer is not None:
+            self.access = Access(self._authorizer, principal, host_of(self.peer[0]))
 
     def _refuse(self, frame: memoryview, error: codec.DecodeError) -> None:
         """A header that cannot be read. An ApiVersions of an unknown version is answered all the same (KIP-511)."""

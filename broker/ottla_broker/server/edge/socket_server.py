@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Collection
 
+from ottla_broker.authorization.authorizer import Authorizer
 from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
@@ -89,6 +90,8 @@ class SocketServer:
         self._scheduler = RequestScheduler(clock, config.queued_max_requests)
         self._memory_bytes = memory_bytes
         self._tls_of = tls_of
+        self.authorizer: Authorizer | None = None
+        """Says what clients may do; None: everything. It is set before the first listener is bound."""
         self._mapping = PrincipalMapping(config.ssl_principal_mapping_rules)
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
@@ -239,6 +242,7 @@ class SocketServer:
             self._accepted,
             self._cluster_action.allows(listener, connection.peer[0]),
             None if self._tls_of(listener) is None else self._identify,
+            self.authorizer,
         )
         self._connections[handler] = None
         if self._is_full() and not self._limits.is_protected(listener):

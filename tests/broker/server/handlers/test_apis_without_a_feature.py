@@ -43,6 +43,7 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
     closed: list[str] = []
     services: Any = SimpleNamespace(
         controller=SimpleNamespace(is_active=is_controller),
+        acls=None,
         config=BrokerConfig.from_mapping({"group.coordinator.rebalance.protocols": "classic,consumer"}),
         fleet_features=SimpleNamespace(view=FleetView()),
     )
