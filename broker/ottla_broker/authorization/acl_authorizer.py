@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ottla_broker.authorization.acls import EVERYONE, AccessControlEntry, ResourcePattern
-from ottla_broker.authorization.authorizer import Check
+from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import (
     WILDCARD,
     AclOperation,
@@ -131,14 +131,14 @@ class AclAuthorizer:
         self._answers.clear()
         self.version += 1
 
-    def decide(self, principal: Principal, address: str, checks: Sequence[Check]) -> list[bool]:
+    def decide(self, principal: Principal, address: str, checks: Sequence[AclCheck]) -> list[bool]:
         """See `Authorizer.decide`."""
         if principal in self._super_users:
             return [True] * len(checks)
         who, hosts = (str(principal), EVERYONE), (address, WILDCARD)
         return [self._is_allowed(who, hosts, check) for check in checks]
 
-    def _is_allowed(self, who: tuple[str, ...], hosts: tuple[str, ...], check: Check) -> bool:
+    def _is_allowed(self, who: tuple[str, ...], hosts: tuple[str, ...], check: AclCheck) -> bool:
         operation, resource_type, name = check
         matching = self._types[resource_type].of(name)
         if not matching:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.authorization.acl_authorizer import AclAuthorizer
 from ottla_broker.authorization.acls import AccessControlEntry, AclBinding, ResourcePattern
-from ottla_broker.authorization.authorizer import Authorizer, Check
+from ottla_broker.authorization.authorizer import AclCheck, Authorizer
 from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.security.principals import Principal
 
@@ -45,7 +45,7 @@ def put(authorizer: AclAuthorizer, acls: tuple[AclBinding, ...]) -> None:
 
 
 def may(authorizer: Authorizer, name: str, operation: AclOperation = READ, principal: Principal = ALICE) -> bool:
-    (answer,) = authorizer.decide(principal, ADDRESS, [Check(operation, TOPIC, name)])
+    (answer,) = authorizer.decide(principal, ADDRESS, [AclCheck(operation, TOPIC, name)])
     return answer
 
 
@@ -163,7 +163,7 @@ class Naive:
         self.acls = acls
         self.open_without_acl = open_without_acl
 
-    def allows(self, principal: str, host: str, check: Check) -> bool:
+    def allows(self, principal: str, host: str, check: AclCheck) -> bool:
         about = [
             one.entry
             for one in self.acls
@@ -250,7 +250,7 @@ def test_it_decides_as_a_naive_reading_of_the_rules_whatever_the_acls_were_befor
             authorizer.put(pattern, frozenset())
         put(authorizer, tuple(acls))
         naive = Naive(acls, open_without_acl)
-        check = Check(operation, TOPIC, name)
+        check = AclCheck(operation, TOPIC, name)
         assert authorizer.decide(principal, ADDRESS, [check]) == [naive.allows(str(principal), ADDRESS, check)]
         expected = naive.allows_any(str(principal), ADDRESS, operation)
         assert authorizer.allows_any(principal, ADDRESS, operation, TOPIC) is expected

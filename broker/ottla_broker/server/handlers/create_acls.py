@@ -3,6 +3,8 @@
 Behaviour
     One result for each ACL, in their order. Those of one resource pattern are written at once; an ACL that exists is no
     error. They are in force on this broker when it answers, and on the others within a second.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of each creation.
 Errors, in this order
     The connection is closed when a type, operation or permission is 0. CLUSTER_AUTHORIZATION_FAILED for each without
     Alter on the cluster. SECURITY_DISABLED for each without an authorizer. INVALID_REQUEST for an ACL with a field that

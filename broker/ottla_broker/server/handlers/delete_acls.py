@@ -5,6 +5,8 @@ Behaviour
     of one resource pattern are removed in one write. They are out of force on this broker when it answers, and on the
     others within a second. A filter that names one resource finds what other brokers have just added there; any other
     filter finds what this broker knows.
+Rights, in this order
+    Alter:Cluster (the cluster): the error of each filter.
 Errors, in this order
     The connection is closed when a type, operation or permission is 0. CLUSTER_AUTHORIZATION_FAILED for each without
     Alter on the cluster. SECURITY_DISABLED for each without an authorizer. UNKNOWN_SERVER_ERROR for a filter whose

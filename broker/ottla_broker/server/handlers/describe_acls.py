@@ -4,6 +4,8 @@ Behaviour
     Those in force on this broker, by resource pattern. A code of a type, operation or permission that is not known here
     matches nothing. Pattern type MATCH finds what a resource of the name is subject to: its own ACLs, those of `*`, and
     those of its prefixes.
+Rights, in this order
+    Describe:Cluster (the cluster): the error of the whole answer.
 Errors, in this order
     The connection is closed when a type, operation or permission of the filter is 0. CLUSTER_AUTHORIZATION_FAILED
     without Describe on the cluster. SECURITY_DISABLED without an authorizer.

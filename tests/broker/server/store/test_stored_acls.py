@@ -11,7 +11,7 @@ import pytest
 
 from ottla_broker.authorization.acl_authorizer import AclAuthorizer
 from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
-from ottla_broker.authorization.authorizer import Check
+from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.coordination import security_znodes as znodes
 from ottla_broker.ports.coordination import CoordinationError
@@ -42,7 +42,7 @@ class Broker:
         self.acls = StoredAcls(self.authorizer, coordination, sessions.clock, logging.getLogger("test"))
 
     def may(self, user: str, topic: str = "t") -> bool:
-        check = Check(AclOperation.READ, ResourceType.TOPIC, topic)
+        check = AclCheck(AclOperation.READ, ResourceType.TOPIC, topic)
         return self.authorizer.decide(Principal("User", user), "10.0.0.7", [check]) == [True]
 
 
