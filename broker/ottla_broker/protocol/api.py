@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class ApiKey(IntEnum):
@@ -96,3 +99,9 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
+
+
+NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {int(key): "".join(word.capitalize() for word in key.name.split("_")) for key in ApiKey}
+)
+"""The name of each API in logs and metrics, and in the protocol's documentation, such as ListOffsets."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ottla_broker.protocol import codec
-from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.api import NAMES
 from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED
 
 NOT_LISTED = {
@@ -54,17 +54,8 @@ def table() -> str:
             f"| {needs} |"
         )
     rows += ["", "Not listed, though Apache Kafka 3.9 lists them:", "", "| key | API | why |", "|---|---|---|"]
-    rows += [f"| {key} | {_name(key)} | {why} |" for key, why in NOT_LISTED.items()]
+    rows += [f"| {key} | {NAMES[key]} | {why} |" for key, why in NOT_LISTED.items()]
     return "\n".join(rows)
-
-
-def _name(key: int) -> str:
-    """As the protocol's documentation has it.
-
-    >>> _name(24)
-    'AddPartitionsToTxn'
-    """
-    return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
 
 
 def written_into(page: str) -> str:

@@ -24,7 +24,7 @@ from ottla_broker.authorization.resources import AclOperation, ResourceType, mas
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.ports.network import Chunk
-from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.api import NAMES
 from ottla_broker.security.principals import Principal
 from ottla_broker.server.turns import Each, LongWork
 
@@ -303,7 +303,7 @@ class RequestContext:
     @property
     def api_name(self) -> str:
         """As logs and metrics have it: "ListOffsets"."""
-        return "".join(word.capitalize() for word in ApiKey(self.api_key).name.split("_"))
+        return NAMES[self.api_key]
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str, *, logs: bool = True) -> bool:
         """Whether the principal may do this with one resource.

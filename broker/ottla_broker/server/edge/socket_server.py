@@ -16,7 +16,7 @@ from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits, Tls
-from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.api import NAMES
 from ottla_broker.quotas.shares import ThrottleTimes
 from ottla_broker.security.principals import ANONYMOUS, USER, Principal, PrincipalMapping
 from ottla_broker.server.edge import response_memory
@@ -193,7 +193,7 @@ class SocketServer:
             histogram = self._latency[context.api_key] = self._metrics.histogram(
                 "kafka_network_requestmetrics_totaltime_seconds",
                 "From the last byte of a request to its response.",
-                request=_request_name(context.api_key),
+                request=NAMES[context.api_key],
             )
         histogram.observe(self._monotonic() - context.received_at)
 
@@ -352,12 +352,3 @@ class SocketServer:
 def _response_bytes(config: BrokerConfig, memory_bytes: int | None) -> int:
     configured: int = config.ottla_queued_max_response_bytes
     return configured or default_bytes(memory_bytes, response_memory.OF_MEMORY)
-
-
-def _request_name(api_key: int) -> str:
-    """Kafka's name of the API in metrics.
-
-    >>> _request_name(2)
-    'ListOffsets'
-    """
-    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))

@@ -118,7 +118,9 @@ def handle(
     denied: Set[str] = NOTHING
     if context.connection.access is not None:
         denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, [topic.name for topic in request.topic_data])
-        if not _may_write_transactions(context, request):
+        if request.transactional_id is not None and not _may_write_transactions(
+            context, request, request.transactional_id
+        ):
             if acks == 0:
                 context.close_connection("a produce request with acks=0 may not use its transactional id")
             else:
@@ -309,12 +311,9 @@ class _WaitingBatches:
         self._delayed.one_done()
 
 
-def _may_write_transactions(context: RequestContext, request: ProduceRequest) -> bool:
+def _may_write_transactions(context: RequestContext, request: ProduceRequest, transactional_id: str) -> bool:
     """Whether the principal may use the transactional id; it needs no right without a transactional batch."""
-    if not _transactional_producers(request):
-        return True
-    transactional_id = request.transactional_id
-    return transactional_id is not None and context.may(
+    return not _transactional_producers(request) or context.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
 
