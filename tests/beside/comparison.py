@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -149,15 +150,17 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str:
 
 
 @contextlib.contextmanager
-def both(directory: Path, zookeeper: ZooKeeperServer, stranger: str = "") -> Iterator[Callable[..., tuple[Any, Any]]]:
+def both(
+    directory: Path, zookeeper: ZooKeeperServer, stranger: str = "", keys: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Callable[..., tuple[Any, Any]]]:
     """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them one request,
     or each its own.
 
-    `stranger`: an address from which neither takes what only brokers send; it is asked from there.
+    `stranger`: an address from which neither takes what only brokers send; it is asked from there. `keys`: of both.
     """
     with contextlib.ExitStack() as cleanup:
         our_path, their_path = own_chroot(zookeeper), own_chroot(zookeeper)
-        our_config, their_config = dict(_CONFIG), dict(_CONFIG)
+        our_config, their_config = {**_CONFIG, **keys}, {**_CONFIG, **keys}
         if stranger:
             our_config["ottla.broker.request.addresses"] = "127.0.0.1"
             their_config |= _authorizer(their_path)
@@ -185,8 +188,8 @@ def both(directory: Path, zookeeper: ZooKeeperServer, stranger: str = "") -> Ite
         yield ask
 
 
-def _authorizer(connect: str) -> dict[str, str]:
-    """The keys of Apache Kafka's, which grants everything on the cluster to whoever comes from 127.0.0.1 alone."""
+def allow_all_on_the_cluster(connect: str) -> None:
+    """An ACL that grants everything on the cluster to whoever comes from 127.0.0.1 alone."""
     grant = {"principal": "User:*", "permissionType": "Allow", "operation": "All", "host": "127.0.0.1"}
     client = KazooClient(connect)
     client.start(_LIMIT_S)
@@ -195,6 +198,11 @@ def _authorizer(connect: str) -> dict[str, str]:
     )
     client.stop()
     client.close()
+
+
+def _authorizer(connect: str) -> dict[str, str]:
+    """The keys of Apache Kafka's, after `allow_all_on_the_cluster`."""
+    allow_all_on_the_cluster(connect)
     return {
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
