@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from ottla_broker.adapters.handshakes import reason_of_failure
 from ottla_broker.adapters.tls_transport import Handshake, TlsTransport
 from ottla_broker.ports.network import Tls
+from ottla_broker.security.handshake_failures import reason_of_failure
 
 
 async def connect_tls(loop: asyncio.AbstractEventLoop, sock: socket.socket, host: str, tls: Tls) -> TlsTransport:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from ottla_broker.adapters.tls_transport import HELLO_HEAD_BYTES, Handshake, TlsTransport
 from ottla_broker.ports.network import Tls
+from ottla_broker.security.handshake_failures import reason_of_failure
 
 _OF_A_TURN_S = 0.003
 _LATE_CHECK_S = 0.5
@@ -222,17 +222,3 @@ def _is_there(sock: socket.socket, count: int) -> bool:
         return len(sock.recv(count, socket.MSG_PEEK)) == count
     except (BlockingIOError, InterruptedError):
         return False
-
-
-def reason_of_failure(error: OSError) -> tuple[str, str]:
-    """Of a failed handshake: a word for metrics, and a sentence.
-
-    OpenSSL's reasons are a closed set of words, such as CERTIFICATE_VERIFY_FAILED and NO_SHARED_CIPHER.
-    """
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return "certificate_verify_failed", f"the peer's certificate: {error.verify_message}"
-    if isinstance(error, ssl.SSLEOFError | ConnectionError):
-        return "closed", "the peer has closed"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower(), error.reason.lower().replace("_", " ")
-    return "other", error.strerror or type(error).__name__

@@ -30,17 +30,17 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
 from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.transport import LONGEST_CALL_S, LateReceiver, ReceivesLate
 from ottla_broker.ports.network import Buffer
+from ottla_broker.security.tls_records import RECORD_BYTES, pieces
 
 HELLO_HEAD_BYTES = 5
 """Of a record: its type, its version and its length."""
-_RECORD_BYTES = 16 * 1024
 _CALL_BYTES = 512 * 1024
 """So much is decrypted or encrypted in one call, about 0.3 ms of the loop."""
 _FILE_BYTES = 256 * 1024
@@ -232,7 +232,7 @@ class TlsTransport:
                     self._is_over = True
                     break
                 filled += count
-                if count < _RECORD_BYTES and not tls.pending():
+                if count < RECORD_BYTES and not tls.pending():
                     break  # a record that is not full is mostly the last: the poll tells of more
         except ssl.SSLWantReadError:
             if not filled:
@@ -253,7 +253,7 @@ class TlsTransport:
         if self._is_called:
             raise BlockingIOError
         sent = 0
-        for piece in _pieces(buffers):
+        for piece in pieces(buffers):
             taken = self._write(piece, sent)
             sent += taken
             if taken < len(piece) or sent >= _CALL_BYTES:
@@ -328,29 +328,6 @@ def _reset(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-def _pieces(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The bytes in order: small buffers joined up to the size of a record, large ones as they are.
-
-    >>> [bytes(piece) for piece in _pieces([b"a", b"", b"b" * 3])]
-    [b'abbb']
-    >>> [len(piece) for piece in _pieces([b"a", bytes(20_000), b"c"])]
-    [1, 20000, 1]
-    """
-    small: list[Buffer] = []
-    size = 0
-    for buffer in buffers:
-        if small and size + len(buffer) > _RECORD_BYTES:
-            yield small[0] if len(small) == 1 else b"".join(small)
-            small, size = [], 0
-        if len(buffer) > _RECORD_BYTES:
-            yield buffer
-        elif buffer:
-            small.append(buffer)
-            size += len(buffer)
-    if small:
-        yield small[0] if len(small) == 1 else b"".join(small)
 
 
 def _kernel_encrypts(sock: socket.socket) -> bool:

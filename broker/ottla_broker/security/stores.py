@@ -27,6 +27,7 @@ from ottla_broker.security.tls_settings import CertificateStore, TlsError
 _JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s*(.*?)\s*-----END \1-----", re.DOTALL)
 _LARGEST_BYTES = 16 * 1024 * 1024
+_KEY_LOCATION = "ssl.key.location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,20 @@ class Trust:
 
 def content_of(store: CertificateStore) -> bytes:
     """The bytes of its file, or of its values. Raises TlsError."""
-    if not store.location:
-        return f"{store.private_key}\n{store.certificates}".encode()
+    certificates = _read(store.key, store.location) if store.location else store.certificates.encode()
+    key = _read(_KEY_LOCATION, store.key_location) if store.key_location else store.private_key.encode()
+    return b"%b\n%b" % (key, certificates) if key else certificates
+
+
+def _read(key: str, location: str) -> bytes:
+    """Raises TlsError with that key."""
     try:
-        with Path(store.location).open("rb") as file:
+        with Path(location).open("rb") as file:
             content = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
-        raise TlsError(store.key, store.location, f"{error.strerror or error}: name a file that exists") from None
+        raise TlsError(key, location, f"{error.strerror or error}: name a file that exists") from None
     if len(content) > _LARGEST_BYTES:
-        raise TlsError(store.key, store.location, f"more than {_LARGEST_BYTES} bytes are no store")
+        raise TlsError(key, location, f"more than {_LARGEST_BYTES} bytes are no store")
     return content
 
 
@@ -108,6 +114,10 @@ def _unusable(store: CertificateStore, reason: str) -> TlsError:
     return TlsError(store.key, store.location, reason)
 
 
+def _unusable_key(store: CertificateStore, reason: str) -> TlsError:
+    return TlsError(_KEY_LOCATION, store.key_location, reason) if store.key_location else _unusable(store, reason)
+
+
 def _is_pem(content: bytes) -> bool:
     return b"-----BEGIN " in content
 
@@ -139,16 +149,16 @@ def _decrypted(store: CertificateStore, block: bytes) -> bytes:
     password = store.key_password
     is_encrypted = b"ENCRYPTED" in block
     if is_encrypted and password is None:
-        raise _unusable(store, "its private key is encrypted: give its password in ssl.key.password")
+        raise _unusable_key(store, "its private key is encrypted: give its password in ssl.key.password")
     try:
         key = load_pem_private_key(block, password.encode() if is_encrypted and password is not None else None)
     except (ValueError, TypeError):
         reason = (
             "ssl.key.password does not decrypt its private key" if is_encrypted else "its private key is no PEM key"
         )
-        raise _unusable(store, reason) from None
+        raise _unusable_key(store, reason) from None
     except Exception as error:  # an algorithm that the library does not have
-        raise _unusable(store, f"its private key cannot be used: {error}") from None
+        raise _unusable_key(store, f"its private key cannot be used: {error}") from None
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -161,6 +171,10 @@ def _read_pkcs12(store: CertificateStore, content: bytes) -> tuple[bytes | None,
         )
     if not content.startswith(b"\x30"):
         raise _unusable(store, "it is neither PEM nor PKCS#12")
+    if not store.key.endswith("store.location"):
+        raise _unusable(
+            store, "it is no PEM: a file of PKCS#12 is named by ssl.truststore.location or ssl.keystore.location"
+        )
     password = None if store.password is None else store.password.encode()
     try:
         found = pkcs12.load_pkcs12(content, password)

@@ -81,7 +81,9 @@ def load_server(settings: TlsSettings, now: float, hosts: Sequence[str] = ()) ->
 def load_client(settings: TlsSettings, now: float) -> LoadedTls:
     """For connections that are opened. Reads files. Raises TlsError as `load_server`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.verifies_names
+    context.check_hostname = settings.verifies_names and settings.verifies_certificates
+    if not settings.verifies_certificates:
+        context.verify_mode = ssl.CERT_NONE
     return _load(settings, context, now)
 
 

@@ -44,6 +44,7 @@ class CertificateStore:
         certificates: in PEM, instead of a file.
         private_key: in PEM, with `certificates`, in a key store.
         key_password: of the private key, in a key store.
+        key_location: a file of PEM with the private key alone (librdkafka's ssl.key.location).
     """
 
     key: str
@@ -52,6 +53,7 @@ class CertificateStore:
     certificates: str = field(default="", repr=False)
     private_key: str = field(default="", repr=False)
     key_password: str | None = field(default=None, repr=False)
+    key_location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class TlsSettings:
         key_store: None without a certificate of one's own: only a client may do without.
         trust_store: None: the authorities of the system.
         uses_kernel: whether the kernel is asked to encrypt (kTLS).
+        verifies_certificates: of servers; False trusts whoever answers.
     """
 
     protocols: tuple[str, ...]
@@ -74,3 +77,4 @@ class TlsSettings:
     key_store: CertificateStore | None
     trust_store: CertificateStore | None
     uses_kernel: bool = True
+    verifies_certificates: bool = True
