@@ -13,6 +13,7 @@ class OptionError(PipelineError):
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"option {option}: {problem}")
         self.option = option
+        self.problem = problem
 
 
 class SparkEnded(PipelineError):

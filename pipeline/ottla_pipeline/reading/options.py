@@ -29,6 +29,7 @@ from ottla_pipeline.reading.admission import DEFAULT_TRIGGER_DELAY_MS, NO_LIMITS
 from ottla_pipeline.reading.java_patterns import PatternError, compile_java
 from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 from ottla_pipeline.wire.connecting import Connecting, parse_connecting
+from ottla_pipeline.wire.security_options import SECURITY_OPTIONS, check_security_option, is_security_option
 
 # -- which topics
 
@@ -207,7 +208,7 @@ _KAFKA = (
     "kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms",
     "kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.max.wait.ms", "kafka.fetch.min.bytes",
     "kafka.max.partition.fetch.bytes",
-    "kafka.fetch.max.bytes", "kafka.security.protocol",
+    "kafka.fetch.max.bytes",
 )  # fmt: skip
 
 _KAFKA_WITHOUT_EFFECT = (
@@ -233,7 +234,7 @@ _FORBIDDEN = {
 }
 """What the stock connector refuses too."""
 
-_EVERY_NAME = (*_OWN, *_STREAMING_ONLY, *_WITHOUT_EFFECT, *_KAFKA, *_KAFKA_WITHOUT_EFFECT)
+_EVERY_NAME = (*_OWN, *_STREAMING_ONLY, *_WITHOUT_EFFECT, *_KAFKA, *SECURITY_OPTIONS, *_KAFKA_WITHOUT_EFFECT)
 _SPELLING = {name.lower(): name for name in _EVERY_NAME}
 
 
@@ -255,8 +256,8 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise OptionError(name, f"cannot be set: {_FORBIDDEN[name]}")
         if name in _SPELLING:
             continue
-        if name.startswith(("kafka.ssl.", "kafka.sasl.")):
-            raise OptionError(name, "TLS and SASL are not served yet")
+        if is_security_option(name):
+            check_security_option(name)
         near = difflib.get_close_matches(name, _SPELLING, n=1)
         raise OptionError(name, "is unknown" + (f"; did you mean {_SPELLING[near[0]]}?" if near else ""))
 

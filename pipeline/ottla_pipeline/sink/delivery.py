@@ -190,10 +190,11 @@ class Delivery:
     def _receive(self, busy: list[_Leader], timeout_s: float) -> None:
         if not busy:
             return
-        readable, _, _ = select.select([leader.connection for leader in busy], [], [], timeout_s)
+        waiting = [leader.connection for leader in busy if leader.connection.has_waiting_bytes]
+        readable, _, _ = select.select([leader.connection for leader in busy], [], [], 0 if waiting else timeout_s)
         now = time.monotonic()
         for address, leader in list(self._open.items()):
-            if leader.connection in readable:
+            if leader.connection in readable or leader.connection in waiting:
                 try:
                     answer = leader.connection.take()
                 except OSError as error:

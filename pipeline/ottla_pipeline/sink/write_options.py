@@ -16,6 +16,7 @@ from ottla_broker.records.compression import Codec
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.option_values import INT32_MAX, boolean, choice, number, required_number
 from ottla_pipeline.wire.connecting import Connecting, parse_connecting
+from ottla_pipeline.wire.security_options import SECURITY_OPTIONS, check_security_option, is_security_option
 
 
 class Guarantee(Enum):
@@ -115,7 +116,7 @@ _OF_SPARK = ("checkpointLocation", "queryName", "path")
 """Spark's own options of a write, which it hands over too; `path` is refused."""
 
 _OF_CONNECTING = (
-    "kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.security.protocol",
+    "kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", *SECURITY_OPTIONS,
 )  # fmt: skip
 
 _KAFKA = (
@@ -161,8 +162,8 @@ def _refuse(given: Mapping[str, str]) -> None:
             raise OptionError(name, f"cannot be set: {_FORBIDDEN[name]}")
         if name in _SPELLING:
             continue
-        if name.startswith(("kafka.ssl.", "kafka.sasl.")):
-            raise OptionError(name, "TLS and SASL are not served yet")
+        if is_security_option(name):
+            check_security_option(name)
         option_names = (
             [one for one in _SPELLING if one.startswith("kafka.")] if name.startswith("kafka.") else list(_SPELLING)
         )

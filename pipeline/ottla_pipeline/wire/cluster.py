@@ -236,9 +236,12 @@ class Cluster:
 
     def open(self, host: str, port: int) -> Connection:
         """A new connection to a broker, which the caller closes. OSError when it cannot be reached."""
-        timeout_s = self._connecting.request_timeout_ms / 1000
+        connecting = self._connecting
+        timeout_s = connecting.request_timeout_ms / 1000
         try:
-            return Connection(host, port, client_id=self._connecting.client_id, timeout_s=timeout_s)
+            return Connection(
+                host, port, client_id=connecting.client_id, timeout_s=timeout_s, security=connecting.security
+            )
         except OSError as error:
             raise ConnectionError(f"the broker {host}:{port} cannot be reached: {error}") from error
 

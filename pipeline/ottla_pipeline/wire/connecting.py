@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla_broker.protocol.number_text import whole_number
+from ottla_broker.security.client_settings import PLAIN, ClientSecurity
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.option_values import INT32_MAX, boolean, required_number
+from ottla_pipeline.wire.security_options import parse_security
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class Connecting:
     """The checked `kafka.` options, times in ms."""
 
     bootstrap: tuple[tuple[str, int], ...]
+    security: ClientSecurity = PLAIN
     client_id: str = "ottla-pipeline"
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
@@ -34,9 +37,6 @@ class Connecting:
 
 def parse_connecting(given: Mapping[str, str]) -> Connecting:
     """The options whose names are in lower case. OptionError names the first one that is wrong."""
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise OptionError("kafka.security.protocol", f"{protocol}: only PLAINTEXT is served yet")
     isolation = given.get("kafka.isolation.level", "read_uncommitted").lower()
     if isolation not in ("read_committed", "read_uncommitted"):
         raise OptionError("kafka.isolation.level", f"must be read_committed or read_uncommitted, not {isolation!r}")
@@ -49,6 +49,7 @@ def parse_connecting(given: Mapping[str, str]) -> Connecting:
     in_all = int32("kafka.fetch.max.bytes", 1, INT32_MAX)
     return Connecting(
         bootstrap=_bootstrap(given),
+        security=parse_security(given),
         client_id=given.get("kafka.client.id", default.client_id),
         request_timeout_ms=int32("kafka.request.timeout.ms", 1, default.request_timeout_ms),
         default_api_timeout_ms=int32("kafka.default.api.timeout.ms", 1, default.default_api_timeout_ms),

@@ -1,4 +1,4 @@
-"""One blocking connection to a broker: frames in both directions, with negotiated versions. The socket adapter.
+"""One blocking connection to a broker: frames in both directions, with negotiated versions.
 
 Blocking, because a Spark task is its own process with one thing to do. A request may be sent before the previous
 response is read, so that the next fetch runs while records are converted.
@@ -6,20 +6,22 @@ response is read, so that the next fetch runs while records are converted.
 
 from __future__ import annotations
 
-import select
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
+from ottla_broker.security.client_settings import PLAIN, ClientSecurity
 from ottla_pipeline.errors import RequestRefused
+from ottla_pipeline.wire.plain_socket import PlainSocket
+
+if TYPE_CHECKING:
+    from ottla_pipeline.wire.tls_socket import TlsSocket
 
 _MAX_FRAME_BYTES = 2**31 - 1
 _BUFFER_BYTES = 64 * 1024
-_CHUNKS = 64
-"""So many pieces of a request are sent by one call: far fewer than the system's limit (IOV_MAX)."""
 _VERSIONS = {
     ApiKey.FETCH: (4, 13),  # from 4 on record batches, up to 12 topics by name, in 13 by id
     ApiKey.LIST_OFFSETS: (2, 7),  # from 2 on the isolation level
@@ -41,19 +43,24 @@ _VERSIONS = {
 class Connection:
     """An open connection. Every method raises OSError when the connection breaks or time is up."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, *, client_id: str, timeout_s: float, security: ClientSecurity = PLAIN
+    ) -> None:
         self.host, self.port = host, port
         self.address = f"{host}:{port}"
         self._client_id = client_id
         self._correlation_id = 0
         self._waiting: list[tuple[int, ApiKey, int]] = []
         self._buffer = bytearray(_BUFFER_BYTES)
-        self._socket = socket.create_connection((host, port), timeout_s)
+        self._transport = _open(host, port, timeout_s, security)
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._served = self._agree()
+            # SASL authenticates here, over TLS or not, before the broker is asked for anything but its versions.
+            try:
+                self._served = self._agree()
+            except OSError as error:
+                raise self._transport.explain(error) from None
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
 
     def ask(self, api_key: ApiKey, request: Any) -> Any:
@@ -95,11 +102,16 @@ class Connection:
             self._buffer = bytearray(_BUFFER_BYTES)
 
     def close(self) -> None:
-        self._socket.close()
+        self._transport.socket.close()
 
     def fileno(self) -> int:
         """The socket's, for `select`: readable when an answer comes."""
-        return self._socket.fileno()
+        return self._transport.socket.fileno()
+
+    @property
+    def has_waiting_bytes(self) -> bool:
+        """Whether bytes of an answer have come that `select` does not tell of."""
+        return self._transport.has_waiting_bytes
 
     @property
     def in_flight(self) -> int:
@@ -109,11 +121,7 @@ class Connection:
     @property
     def is_reusable(self) -> bool:
         """Whether nothing is awaited and nothing has come: a closed connection has its end to be read."""
-        if self._waiting:
-            return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not self._waiting and self._transport.is_quiet()
 
     def _agree(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker serves."""
@@ -134,23 +142,31 @@ class Connection:
     def _send(self, api_key: ApiKey, version: int, request: Any) -> None:
         self._correlation_id += 1
         chunks = codec.frame_request(api_key, version, self._correlation_id, self._client_id, request)
-        left = [memoryview(chunk) for chunk in chunks]  # type: ignore[arg-type]
-        while left:
-            sent = self._socket.sendmsg(left[:_CHUNKS])
-            while left and sent >= len(left[0]):
-                sent -= len(left.pop(0))
-            if sent:
-                left[0] = left[0][sent:]
+        self._transport.send(chunks)
         self._waiting.append((self._correlation_id, api_key, version))
 
     def _receive(self, view: memoryview) -> None:
         """Fills the view."""
         filled = 0
         while filled < len(view):
-            count = self._socket.recv_into(view[filled:])
+            count = self._transport.receive_into(view[filled:])
             if not count:
                 raise ConnectionError(f"{self.address} closed the connection")
             filled += count
+
+
+def _open(host: str, port: int, timeout_s: float, security: ClientSecurity) -> PlainSocket | TlsSocket:
+    sock = socket.create_connection((host, port), timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security.tls is None:
+            return PlainSocket(sock)
+        from ottla_pipeline.wire.tls_socket import TlsSocket
+
+        return TlsSocket(sock, host, security.tls)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def error_of(code: int) -> ErrorCode:

@@ -231,7 +231,7 @@ def test_no_row_is_lost_when_a_connection_breaks_before_the_next_fetch_is_sent(
         nonlocal fetches
         fetches += api_key is ApiKey.FETCH
         if api_key is ApiKey.FETCH and fetches % 2 == 0:  # the one that runs while the records are converted
-            connection._socket.shutdown(socket.SHUT_WR)
+            connection._transport.socket.shutdown(socket.SHUT_WR)
         send(connection, api_key, request, **options)
 
     monkeypatch.setattr(Connection, "send", send_over_broken_pipe)

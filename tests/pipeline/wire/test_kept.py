@@ -85,7 +85,7 @@ def test_a_connection_that_the_broker_has_closed_meanwhile_is_not_taken(
     with kept_cluster(connecting_to(fleet)) as brokers:
         brokers.layout_of(None)
         # What a broker does with a connection that is idle for too long, seen from here.
-        brokers.connection(*connecting_to(fleet).bootstrap[0])._socket.shutdown(socket.SHUT_RD)
+        brokers.connection(*connecting_to(fleet).bootstrap[0])._transport.socket.shutdown(socket.SHUT_RD)
     with kept_cluster(connecting_to(fleet)) as brokers:
         brokers.layout_of(None)
     assert len(opened) == 2
