@@ -17,16 +17,16 @@ class Stores:
     """Of one fleet, whose brokers share a certificate."""
 
     def __init__(self, directory: Path) -> None:
-        self._authority = Authority()
+        self.authority = Authority()
         self._broker = directory / "broker.pem"
-        self.trust = self._authority.write_trust(directory / "trust.pem")
-        self.client = self._authority.issue(subject="client").write(directory / "client.pem")
+        self.trust = self.authority.write_trust(directory / "trust.pem")
+        self.client = self.authority.issue(subject="client").write(directory / "client.pem")
         self.another_trust = Authority("another authority").write_trust(directory / "another.pem")
         self.renew()
 
     def renew(self) -> int:
         """Puts a new certificate of the brokers in place of the one before, in one step; its serial."""
-        issued = self._authority.issue(*_NAMES)
+        issued = self.authority.issue(*_NAMES)
         issued.write(self._broker.with_suffix(".new")).replace(self._broker)
         return issued.certificate.serial_number
 
