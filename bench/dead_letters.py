@@ -36,7 +36,7 @@ from ottla.testing import RunningCluster, cluster
 from ottla_documents.documents import load_documents
 from ottla_documents.kafka_pipeline import KafkaPipeline
 from ottla_pipeline.running.frames import build_frames
-from ottla_pipeline.running.query_options import session_settings
+from ottla_pipeline.running.query_options import broker_options, session_settings
 from ottla_pipeline.running.session import open_session
 
 ROUNDS = 3
@@ -109,12 +109,13 @@ def frame(spark: SparkSession, way: str, pipeline: KafkaPipeline, bootstrap: str
     if way == "persisted":
         reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
         return reader.options(subscribe="orders", startingOffsets="earliest").load()
+    brokers = broker_options(bootstrap, {})
     if way == "none":
-        return build_frames(spark, replace(pipeline, dead_letters=""), bootstrap).result
+        return build_frames(spark, replace(pipeline, dead_letters=""), brokers).result
     if way == "marked":
         text = replace(pipeline.source, value=replace(pipeline.source.value, format="text", schema=""))  # type: ignore
         pipeline = replace(pipeline, source=text, steps=(replace(pipeline.steps[0], sql=MARKED),))  # type: ignore
-    return build_frames(spark, pipeline, bootstrap).with_dead_letters("records", "dead")
+    return build_frames(spark, pipeline, brokers).with_dead_letters("records", "dead")
 
 
 def main() -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
+from ottla_broker.security.client_settings import KEYS, PROTOCOL, client_security, is_security_key, nearest
+from ottla_broker.security.tls_settings import TlsError
 from ottla_documents.document_root import read_root
 from ottla_documents.durations import FORM, duration_ms
 from ottla_documents.executors import Executors, memory_problems
-from ottla_documents.field_types import LABEL_FORM, ClusterName, Image, Quantity, StorageClassName
+from ottla_documents.field_types import LABEL_FORM, ClusterName, Config, Image, Quantity, StorageClassName
 from ottla_documents.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
 from ottla_documents.pipeline_sink import (
     DeadLettersDocument,
@@ -38,6 +40,7 @@ from ottla_documents.pipeline_source import (
 from ottla_documents.pipeline_steps import SOURCE_VIEW, Step, StepDocument, Views, steps_declared
 from ottla_documents.resources import Resources
 from ottla_documents.schema.marks import Items, Named, Problem, Text, WholeNumber
+from ottla_documents.secret_keys import without_secrets
 
 PIPELINE_NAME = Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", f"{LABEL_FORM}, at most 63")
 FAILED_FOR_GOOD = 3
@@ -100,6 +103,8 @@ class KafkaPipeline:
     watermark: EventTimeWatermark | None = None
     checkpoint: str = ""
     dead_letters: str = ""
+    client_config: Mapping[str, str] = field(default_factory=dict)
+    """How brokers are reached: keys of Kafka's clients."""
     restart_policy: str = "OnFailure"
     backoff_limit: int = 6
     is_suspended: bool = False
@@ -197,6 +202,10 @@ class KafkaPipelineDocument:
     cluster_ref: PipelineClusterReference | None = None
     bootstrap_servers: Annotated[str | None, Text(least=1, most=4096)] = None
     """Brokers in place of clusterRef, as HOST:PORT,HOST:PORT."""
+    client_config: Config = field(default_factory=dict)
+    """How the brokers are reached, for source, sink and dead letters: security.protocol (PLAINTEXT or SSL) and ssl.*,
+    with the names of Kafka's Java clients or of librdkafka. Stores are files that driver and executors have. Default:
+    PLAINTEXT."""
     steps: Annotated[tuple[StepDocument, ...], Items(most=100, key="name", keeps_places=True)] = ()
     """Each makes a view, which later steps and the sink can read."""
     trigger: TriggerDocument = TriggerDocument()
@@ -265,6 +274,7 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         watermark=_watermark(spec.watermark, views, problems),
         checkpoint=f".ottla/pipelines/{root.name}" if checkpoint.path is None else checkpoint.path,
         dead_letters="" if spec.dead_letters is None else spec.dead_letters.topic,
+        client_config=_client_config(spec.client_config, problems),
         restart_policy=spec.restart_policy,
         backoff_limit=spec.backoff_limit,
         is_suspended=spec.is_suspended,
@@ -280,6 +290,20 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         if not any(path.startswith((f"spec.{field}.", f"spec.{field}[")) or path == f"spec.{field}" for path in wrong)
     ]
     return pipeline, problems
+
+
+def _client_config(config: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+    path = "spec.clientConfig"
+    kept = without_secrets(config, path, "spec.clientConfigSecrets", problems)
+    for key in [key for key in kept if not is_security_key(key)]:
+        del kept[key]
+        problems.append(Problem(f"{path}.{key}", f"is none of {PROTOCOL} and ssl.*{nearest(key, KEYS)}"))
+    if len(kept) == len(config):  # else what is left may lack what was refused
+        try:
+            client_security(kept)
+        except TlsError as error:
+            problems.append(Problem(f"{path}.{error.key}", error.reason))
+    return kept
 
 
 def wrong_servers(text: str) -> str:
@@ -343,6 +367,8 @@ def _joint_problems(spec: KafkaPipelineDocument, pipeline: KafkaPipeline) -> Ite
     has_topics = spec.source.has_topics or spec.sink.topic is not None or spec.dead_letters is not None
     if has_topics and spec.cluster_ref is None and spec.bootstrap_servers is None:
         yield "clusterRef", "is required where topics are read or written, or bootstrapServers"
+    if spec.client_config and not has_topics:
+        yield "clientConfig", "goes with topics, which are not read or written here"
     if pipeline.executors is not None and READ_WRITE_MANY not in pipeline.claim.access_modes:
         message = (
             f"must have {READ_WRITE_MANY} with executors, which write state and rows to the claim from other nodes; "
@@ -358,13 +384,13 @@ def _joint_problems(spec: KafkaPipelineDocument, pipeline: KafkaPipeline) -> Ite
         mode = "append does not go with source.table, whose rows change; choose update, or complete for all rows again"
         yield "sink.outputMode", mode
     written = {target.topic} - {""} if isinstance(target, TopicSink) else set()
-    for field, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
+    for place, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
         for topic in topics & set(source.topics):
-            yield field, f"{topic} is read by this pipeline: it would read what it writes, without an end"
+            yield place, f"{topic} is read by this pipeline: it would read what it writes, without an end"
         for topic in topics:
             if _has_pattern(source.pattern, topic):
                 problem = f"{topic} is read by this pipeline, whose pattern is in it: it would read what it writes"
-                yield field, problem
+                yield place, problem
     if pipeline.dead_letters and pipeline.dead_letters in written:
         yield "deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too"
     is_one_query = isinstance(target, TopicSink)

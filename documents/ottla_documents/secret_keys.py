@@ -1,7 +1,8 @@
 """Refuses secrets among the configuration keys of a document: what they hold would stand in a ConfigMap.
 
 A key is secret when it has Kafka's type PASSWORD, under every prefix: `ssl.key.password`,
-`listener.name.client.plain.sasl.jaas.config`. Brokers and clients name them alike.
+`listener.name.client.plain.sasl.jaas.config`. Brokers and clients name them alike; librdkafka has names of its own
+for what Java's clients take as values of that type (`ssl.key.pem`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_broker.config import find_key
+from ottla_broker.security.client_settings import SECRET_KEYS
 from ottla_documents.schema.marks import Problem
 
 
@@ -27,7 +29,7 @@ def without_secrets(config: Mapping[str, str], path: str, instead: str, problems
     kept = {}
     for name, text in config.items():
         config_key = find_key(name)
-        if config_key is not None and config_key.is_sensitive:
+        if (config_key is not None and config_key.is_sensitive) or name in SECRET_KEYS:
             message = (
                 "is a secret, and this field is stored in a ConfigMap; it will be taken from a Secret that "
                 f"{instead} names, a field that this release does not have"

@@ -479,3 +479,43 @@ def test_an_example_is_a_valid_document_whose_topics_are_declared(path: Path) ->
     written = {pipeline.sink.target.topic if isinstance(pipeline.sink.target, TopicSink) else "", pipeline.dead_letters}
     assert written - {""} <= {topic.topic_name for topic in found.topics}
     assert {topic.cluster for topic in found.topics} == {pipeline.cluster} == {"orders"}
+
+
+TLS = "{security.protocol: SSL, ssl.truststore.location: /etc/kafka/trust.pem, ssl.truststore.type: PEM}"
+
+
+def test_how_brokers_are_reached_is_said_once_for_source_and_sink() -> None:
+    pipeline, problems = parse(f"{LEAST}clientConfig: {TLS}\n")
+    assert problems == []
+    assert pipeline.client_config["ssl.truststore.location"] == "/etc/kafka/trust.pem"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ("{security.protocol: TLS}", "spec.clientConfig.security.protocol: must be PLAINTEXT or SSL, not 'TLS'"),
+        (
+            "{security.protocol: SSL, ssl.truststore.locaton: /t}",
+            "spec.clientConfig.ssl.truststore.locaton: is unknown; did you mean ssl.truststore.location?",
+        ),
+        ("{linger.ms: 5}", "spec.clientConfig.linger.ms: is none of security.protocol and ssl.*"),
+        (
+            "{security.protocol: SSL, ssl.keystore.location: /k.p12, ssl.keystore.password: s3cret}",
+            "spec.clientConfig.ssl.keystore.password: is a secret, and this field is stored in a ConfigMap",
+        ),
+        (
+            "{security.protocol: SSL, ssl.certificate.location: /c.pem, ssl.key.pem: s3cret}",
+            "spec.clientConfig.ssl.key.pem: is a secret, and this field is stored in a ConfigMap",
+        ),
+    ],
+)
+def test_what_is_wrong_with_how_brokers_are_reached_names_its_key(config: str, problem: str) -> None:
+    _, problems = parse(f"{LEAST}clientConfig: {config}\n")
+    assert len(problems) == 1
+    assert str(problems[0]).startswith(problem) and "s3cret" not in str(problems[0])
+
+
+def test_without_topics_nothing_says_how_brokers_are_reached() -> None:
+    files = "source: {files: {path: in, format: text}}\nsink: {parquet: {path: out}}\n"
+    _, problems = parse(f"{files}clientConfig: {TLS}\n")
+    assert [str(one) for one in problems] == ["spec.clientConfig: goes with topics, which are not read or written here"]

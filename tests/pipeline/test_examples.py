@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from ottla.testing import RunningCluster, cluster
 from ottla_documents.documents import Documents, load_documents
-from ottla_pipeline.running.query_options import session_settings
+from ottla_pipeline.running.query_options import broker_options, session_settings
 from ottla_pipeline.running.run_folder import RunFolder
 from tests.pipeline.fleets import create
 from tests.pipeline.sink.test_delivery import read_all
@@ -104,7 +104,7 @@ def run(spark: Any, fleet: RunningCluster, tmp_path: Path) -> Callable[..., None
                 folder.reset()
             one = PipelineRun(
                 pipeline,
-                fleet.bootstrap,
+                broker_options(fleet.bootstrap, {}),
                 folder,
                 is_once=True,
                 is_asked_to_end=threading.Event(),

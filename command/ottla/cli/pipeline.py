@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
+from ottla.cli.command_config import CommandConfigOption, read_command_config
 from ottla.cli.document_files import read_documents
 from ottla.cli.messages import complain, confirm_deletion, fail
 from ottla.local.control import ControlError, ask
@@ -27,7 +28,13 @@ from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError, SparkEnded
 from ottla_pipeline.running.end_status import end_status
 from ottla_pipeline.running.failure_reasons import failure_reason
-from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
+from ottla_pipeline.running.query_options import (
+    broker_options,
+    session_settings,
+    summary,
+    with_user_settings,
+    wrong_config,
+)
 from ottla_pipeline.running.run_folder import PLAN_LOG, PipelineRuns, RunFolder, RunFolderError
 from ottla_pipeline.running.status_endpoint import StatusEndpoint
 
@@ -101,6 +108,7 @@ def run(
     bootstrap_servers: BootstrapOption = "",
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    command_config: CommandConfigOption = None,
     available_now: Annotated[
         bool,
         typer.Option("--available-now", help="Read what is there now and end, whatever the trigger says."),
@@ -131,7 +139,8 @@ def run(
             _say(f"{pipeline.name}: spec.executors is for Kubernetes and has no effect here: Spark runs with {master}")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: asked_to_end.set())
-        bootstrap = _bootstrap(pipeline, bootstrap_servers)
+        security = read_command_config(command_config) or pipeline.client_config
+        brokers = broker_options(_bootstrap(pipeline, bootstrap_servers), security)
         if stay and not http:
             fail("--stay goes with --http")
         if end_status_file is not None and not end_status_file.parent.is_dir():
@@ -143,9 +152,7 @@ def run(
         with folder.locked(), contextlib.ExitStack() as stack:
             from ottla_pipeline.running.runner import PipelineRun
 
-            one = PipelineRun(
-                pipeline, bootstrap, folder, is_once=available_now, is_asked_to_end=asked_to_end, say=_say
-            )
+            one = PipelineRun(pipeline, brokers, folder, is_once=available_now, is_asked_to_end=asked_to_end, say=_say)
             if http:
                 stack.enter_context(StatusEndpoint(http, one.status))
             try:
@@ -254,6 +261,7 @@ def plan(
     bootstrap_servers: BootstrapOption = "",
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Shows the columns of each view, Spark's analyzed plan, and where rows go. No record is read or written.
 
@@ -263,6 +271,7 @@ def plan(
     if bootstrap_servers and (wrong := wrong_servers(bootstrap_servers)):
         fail(f"--bootstrap-servers: {wrong}")
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
+    brokers = broker_options(bootstrap, read_command_config(command_config) or pipeline.client_config)
     _require_spark()
     spark = None
     try:
@@ -272,7 +281,7 @@ def plan(
             from ottla_pipeline.running.frames import build_frames
 
             with _one_line():
-                frames = build_frames(spark, pipeline, bootstrap)
+                frames = build_frames(spark, pipeline, brokers)
         _say(summary(pipeline))
         _say(description())
         for view in ("source", *(step.name for step in pipeline.steps)):

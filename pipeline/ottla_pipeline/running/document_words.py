@@ -60,6 +60,8 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
         option = match[1]
         if option in _OF_SOURCE and isinstance(source, TopicSource):
             return f"spec.source.{option}{reason[match.end() :]}"
+        if option in pipeline.client_config:
+            return f"spec.clientConfig.{option}{reason[match.end() :]}"
         if option == "subscribePattern":
             return f"spec.source.pattern{reason[match.end() :]}"
         if isinstance(target, TopicSink) and option in target.config:

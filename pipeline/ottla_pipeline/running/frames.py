@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -85,9 +85,9 @@ class Frames:
         return records.unionByName(self.unreadable.withColumn("topic", F.lit(dead_topic)), allowMissingColumns=True)
 
 
-def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> Frames:
+def build_frames(spark: SparkSession, pipeline: KafkaPipeline, brokers: Mapping[str, str]) -> Frames:
     """Plans the pipeline up to its sink. StepError names the field that cannot be planned."""
-    source, dead = _source(spark, pipeline, bootstrap)
+    source, dead = _source(spark, pipeline, brokers)
     views: dict[str, DataFrame] = {}
 
     def declare(name: str, frame: DataFrame, path: str) -> None:
@@ -120,12 +120,14 @@ def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -
     return Frames(pipeline.name, views, rows, dead)
 
 
-def _source(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> tuple[DataFrame, DataFrame | None]:
+def _source(
+    spark: SparkSession, pipeline: KafkaPipeline, brokers: Mapping[str, str]
+) -> tuple[DataFrame, DataFrame | None]:
     """The view `source`, and the dead letters of what is not of its schema."""
     source = pipeline.source
     if isinstance(source, FileSource):
         return _without_dead_letters(pipeline, _files(spark, source))
-    rows, dead = _without_dead_letters(pipeline, _topics(spark, source, bootstrap))
+    rows, dead = _without_dead_letters(pipeline, _topics(spark, source, brokers))
     return (_table(rows, is_whole=pipeline.sink.output_mode == "complete") if source.is_table else rows), dead
 
 
@@ -162,8 +164,8 @@ def _table(rows: DataFrame, *, is_whole: bool) -> DataFrame:
     return table.where(is_there | F.col(CORRUPT_RECORD).isNotNull() if CORRUPT_RECORD in columns else is_there)
 
 
-def _topics(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:
-    reader = spark.readStream.format("ottla").options(**topic_options(source, bootstrap))
+def _topics(spark: SparkSession, source: TopicSource, brokers: Mapping[str, str]) -> DataFrame:
+    reader = spark.readStream.format("ottla").options(**topic_options(source, brokers))
     rows = planned("spec.source", reader.load)
     if source.value.format == "text":
         return rows.withColumn("value", F.col("value").cast("string"))

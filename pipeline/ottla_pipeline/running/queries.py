@@ -68,7 +68,13 @@ class ProgressListener(StreamingQueryListener):
 
 
 def start_queries(
-    spark: SparkSession, pipeline: KafkaPipeline, frames: Frames, bootstrap: str, folder: RunFolder, *, is_once: bool
+    spark: SparkSession,
+    pipeline: KafkaPipeline,
+    frames: Frames,
+    brokers: Mapping[str, str],
+    folder: RunFolder,
+    *,
+    is_once: bool,
 ) -> list[StreamingQuery]:
     """One query; two where files or a table take the rows and a topic the dead letters.
 
@@ -89,7 +95,7 @@ def start_queries(
     target = pipeline.sink.target
     spool = "" if is_local(spark.sparkContext.master) else str(folder.empty_spool())
     if isinstance(target, TopicSink):
-        options = sink_options(target, bootstrap, spool, first_new_batch(folder.query, time.time()))
+        options = sink_options(target, brokers, spool, first_new_batch(folder.query, time.time()))
         if frames.has_dead_letters:
             result = planned("spec.sink", lambda: frames.with_dead_letters(target.topic, pipeline.dead_letters))
         else:
@@ -109,7 +115,7 @@ def start_queries(
     queries = [started(writer)]
     if frames.has_dead_letters:
         new = first_new_batch(folder.dead_letters, time.time())
-        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap, spool, new)
+        options = sink_options(TopicSink(pipeline.dead_letters), brokers, spool, new)
         options |= {"topic": pipeline.dead_letters}
         try:
             dead = planned("spec.deadLetters", lambda: frames.dead)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ottla_broker.security.client_settings import is_security_key
 from ottla_documents.kafka_pipeline import KafkaPipeline, Trigger
 from ottla_documents.pipeline_jdbc import JdbcSink
 from ottla_documents.pipeline_sink import EXACTLY_ONCE, FileSink, Sink, TopicSink
@@ -16,10 +17,19 @@ from ottla_pipeline.sink.write_options import parse_write_options
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 
-def topic_options(source: TopicSource, bootstrap: str) -> dict[str, str]:
-    """The options of `readStream.format("ottla")`."""
+def broker_options(bootstrap: str, security: Mapping[str, str]) -> dict[str, str]:
+    """The options that say how brokers are reached. `security`: keys of a client, such as spec.clientConfig.
+
+    >>> broker_options("h:1", {"security.protocol": "SSL"})
+    {'kafka.bootstrap.servers': 'h:1', 'kafka.security.protocol': 'SSL'}
+    """
+    return {"kafka.bootstrap.servers": bootstrap, **{f"kafka.{key}": value for key, value in security.items()}}
+
+
+def topic_options(source: TopicSource, brokers: Mapping[str, str]) -> dict[str, str]:
+    """The options of `readStream.format("ottla")`. `brokers`: `broker_options`."""
     options = {
-        "kafka.bootstrap.servers": bootstrap,
+        **brokers,
         "startingOffsets": source.starting_offsets,
         "kafka.isolation.level": source.isolation_level,
         "failOnDataLoss": str(source.is_data_loss_fatal).lower(),
@@ -40,11 +50,12 @@ def file_options(source: FileSource) -> dict[str, str]:
 
 
 def sink_options(
-    sink: TopicSink, bootstrap: str, spool: str = "", first_new_batch: int | None = None
+    sink: TopicSink, brokers: Mapping[str, str], spool: str = "", first_new_batch: int | None = None
 ) -> dict[str, str]:
     """The options of `writeStream.format("ottla")`, without the topic.
 
     Args:
+        brokers: `broker_options`.
         spool: a folder that driver and executors share, where tasks leave rows for the driver's transaction; "" where
             all run on one machine.
         first_new_batch: of the query; see `run_folder.first_new_batch`.
@@ -56,7 +67,7 @@ def sink_options(
         if first_new_batch is not None:
             of_transactions["missingMarker"] = str(first_new_batch)
     return {
-        "kafka.bootstrap.servers": bootstrap,
+        **brokers,
         "guarantee": sink.guarantee,
         **{f"kafka.{key}": value for key, value in sink.config.items()},
         **of_transactions,
@@ -70,10 +81,12 @@ def wrong_config(sink: TopicSink) -> str:
     'spec.sink.topic.config.acsk: is unknown; did you mean acks?'
     """
     for key in sink.config:
-        if key in ("bootstrap.servers", "security.protocol"):
+        if key == "bootstrap.servers":
             return f"spec.sink.topic.config.{key}: comes from spec.clusterRef or spec.bootstrapServers"
+        if is_security_key(key):
+            return f"spec.sink.topic.config.{key}: belongs into spec.clientConfig, for source, sink and dead letters"
     try:
-        parse_write_options(sink_options(sink, "127.0.0.1:9092"))
+        parse_write_options(sink_options(sink, broker_options("127.0.0.1:9092", {})))
     except OptionError as error:
         message = str(error).removeprefix(f"option {error.option}: ").replace("kafka.", "")
         return f"spec.sink.topic.config.{error.option.removeprefix('kafka.')}: {message}"
@@ -158,9 +171,9 @@ def summary(pipeline: KafkaPipeline) -> str:
     """One line: from where, through which views, to where.
 
     >>> from ottla_documents.kafka_pipeline import parse_pipeline
-    >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
-    >>> summary(parse_pipeline({"metadata": {"name": "p"}, "spec": spec})[0])
-    'topics a -> source -> topic b, exactly-once; each batch at once; checkpoint .ottla/pipelines/p'
+        >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
+        >>> summary(parse_pipeline({"metadata": {"name": "p"}, "spec": spec})[0])
+        'topics a -> source -> topic b, exactly-once; each batch at once; checkpoint .ottla/pipelines/p'
     """
     source, target = pipeline.source, pipeline.sink.target
     if isinstance(source, FileSource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,16 +30,21 @@ class PipelineRun:
     def __init__(
         self,
         pipeline: KafkaPipeline,
-        bootstrap: str,
+        brokers: Mapping[str, str],
         folder: RunFolder,
         *,
         is_once: bool,
         is_asked_to_end: threading.Event,
         say: Callable[[str], None],
     ) -> None:
-        """`is_once`: what is there now, whatever trigger and schedule say. `say`: prints a line."""
+        """
+        Args:
+            brokers: `broker_options`.
+            is_once: what is there now, whatever trigger and schedule say.
+            say: prints a line.
+        """
         self._pipeline = pipeline
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._folder = folder
         self._is_once = is_once
         self._is_asked_to_end = is_asked_to_end
@@ -116,8 +121,8 @@ class PipelineRun:
                     f"spec.sink.parquet.path: {log} knows batches that the checkpoint does not: Spark would leave out "
                     "what it takes for them; choose another path, or `ottla pipeline reset`"
                 )
-            frames = build_frames(spark, self._pipeline, self._bootstrap)
-            queries = start_queries(spark, self._pipeline, frames, self._bootstrap, self._folder, is_once=self._is_once)
+            frames = build_frames(spark, self._pipeline, self._brokers)
+            queries = start_queries(spark, self._pipeline, frames, self._brokers, self._folder, is_once=self._is_once)
         except SparkEnded:
             raise  # an attempt needs another process
         except (DatabaseUnreachable, WorkerNotStarted) as error:

@@ -11,6 +11,7 @@ from ottla_documents.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.reading import options
 from ottla_pipeline.running.query_options import (
+    broker_options,
     file_options,
     session_settings,
     sink_options,
@@ -19,6 +20,8 @@ from ottla_pipeline.running.query_options import (
     wrong_config,
 )
 from ottla_pipeline.sink.write_options import Guarantee, parse_write_options
+
+HERE = broker_options("h:1", {})
 
 
 @pytest.mark.parametrize(
@@ -29,35 +32,43 @@ from ottla_pipeline.sink.write_options import Guarantee, parse_write_options
     ],
 )
 def test_the_source_takes_the_options_of_a_document(source: TopicSource) -> None:
-    parsed = options.parse_stream(topic_options(source, "127.0.0.1:9092"))
+    parsed = options.parse_stream(topic_options(source, broker_options("127.0.0.1:9092", {})))
     assert parsed.connecting.bootstrap == (("127.0.0.1", 9092),)
     assert parsed.connecting.read_committed == (source.isolation_level == "read_committed")
     assert parsed.include_headers == source.has_headers
 
 
+def test_source_and_sink_reach_the_brokers_as_the_document_says() -> None:
+    brokers = broker_options("h:1", {"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"})
+    read = options.parse_stream(topic_options(TopicSource(topics=("a",)), brokers)).connecting
+    written = parse_write_options(sink_options(TopicSink("t"), brokers)).connecting
+    assert read.security == written.security
+    assert read.security.tls is not None and read.security.tls.trust_store is not None
+
+
 def test_limits_are_options_only_where_they_are_written() -> None:
-    assert "maxOffsetsPerTrigger" not in topic_options(TopicSource(topics=("a",)), "h:1")
-    assert topic_options(TopicSource(topics=("a",), max_offsets_per_trigger=7), "h:1")["maxOffsetsPerTrigger"] == "7"
+    assert "maxOffsetsPerTrigger" not in topic_options(TopicSource(topics=("a",)), HERE)
+    assert topic_options(TopicSource(topics=("a",), max_offsets_per_trigger=7), HERE)["maxOffsetsPerTrigger"] == "7"
     assert file_options(FileSource("in", "json")) == {}
     assert file_options(FileSource("in", "json", max_files_per_trigger=3)) == {"maxFilesPerTrigger": "3"}
 
 
 def test_the_sink_takes_the_options_of_a_document() -> None:
-    parsed = parse_write_options(sink_options(TopicSink("t", "at-least-once", {"compression.type": "zstd"}), "h:1"))
+    parsed = parse_write_options(sink_options(TopicSink("t", "at-least-once", {"compression.type": "zstd"}), HERE))
     assert parsed.guarantee is Guarantee.AT_LEAST_ONCE and parsed.sending.codec.name == "ZSTD"
 
 
 def test_tasks_of_executors_leave_rows_in_a_shared_folder_where_the_driver_writes_them() -> None:
-    assert parse_write_options(sink_options(TopicSink("t"), "h:1", "/claim/spool")).spool_directory == "/claim/spool"
-    assert parse_write_options(sink_options(TopicSink("t"), "h:1")).spool_directory is None
-    sends_itself = parse_write_options(sink_options(TopicSink("t", "at-least-once"), "h:1", "/claim/spool"))
+    assert parse_write_options(sink_options(TopicSink("t"), HERE, "/claim/spool")).spool_directory == "/claim/spool"
+    assert parse_write_options(sink_options(TopicSink("t"), HERE)).spool_directory is None
+    sends_itself = parse_write_options(sink_options(TopicSink("t", "at-least-once"), HERE, "/claim/spool"))
     assert sends_itself.spool_directory is None
 
 
 def test_new_batches_need_no_marker_of_the_one_before() -> None:
-    assert parse_write_options(sink_options(TopicSink("t"), "h:1", first_new_batch=8)).unmarked_from == 8
-    assert parse_write_options(sink_options(TopicSink("t"), "h:1")).unmarked_from is None
-    parse_write_options(sink_options(TopicSink("t", "at-least-once"), "h:1", first_new_batch=8))
+    assert parse_write_options(sink_options(TopicSink("t"), HERE, first_new_batch=8)).unmarked_from == 8
+    assert parse_write_options(sink_options(TopicSink("t"), HERE)).unmarked_from is None
+    parse_write_options(sink_options(TopicSink("t", "at-least-once"), HERE, first_new_batch=8))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,10 @@ def test_new_batches_need_no_marker_of_the_one_before() -> None:
         ),
         ({"acks": "2"}, "spec.sink.topic.config.acks: "),
         ({"batch.size": "-1"}, "spec.sink.topic.config.batch.size: "),
+        (
+            {"ssl.ca.location": "/ca.pem"},
+            "spec.sink.topic.config.ssl.ca.location: belongs into spec.clientConfig, for source, sink and dead letters",
+        ),
         ({"bootstrap.servers": "h:1"}, "spec.sink.topic.config.bootstrap.servers: comes from spec.clusterRef"),
     ],
 )

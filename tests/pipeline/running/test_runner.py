@@ -53,7 +53,7 @@ def run(pipeline: KafkaPipeline, error: PipelineError, monkeypatch: pytest.Monke
 
     streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
     with folder.locked():
-        one = runner.PipelineRun(pipeline, "", folder, is_once=False, is_asked_to_end=ends, say=say)
+        one = runner.PipelineRun(pipeline, {}, folder, is_once=False, is_asked_to_end=ends, say=say)
         went_well = one.run(SimpleNamespace(streams=streams))  # type: ignore[arg-type]
     status = folder.status()
     assert status is not None
@@ -90,7 +90,7 @@ def test_attempts_in_which_no_python_process_of_spark_starts_do_not_use_up_the_l
     folder = RunFolder(replace(pipeline, backoff_limit=1, trigger=Trigger(is_available_now=True)))
     one = runner.PipelineRun(
         replace(pipeline, backoff_limit=1, trigger=Trigger(is_available_now=True)),
-        "", folder, is_once=True, is_asked_to_end=threading.Event(), say=said.append,
+        {}, folder, is_once=True, is_asked_to_end=threading.Event(), say=said.append,
     )  # fmt: skip
     with folder.locked():
         assert one.run(SimpleNamespace(streams=streams)) is True  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_number_of_reads_is_told_and_not_tried_again(
     folder, streams = RunFolder(pipeline), SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
     with folder.locked():
         one = runner.PipelineRun(
-            pipeline, "", folder, is_once=False, is_asked_to_end=threading.Event(), say=lambda _: None
+            pipeline, {}, folder, is_once=False, is_asked_to_end=threading.Event(), say=lambda _: None
         )
         assert one.run(SimpleNamespace(streams=streams)) is False  # type: ignore[arg-type]
     status = folder.status()
