@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
+from ottla.cli.command_config import CommandConfigOption, connector_of, read_command_config
 from ottla.cli.messages import confirm_deletion, fail
 from ottla.local.control import ControlError, NotRunning, ask
 from ottla.local.disks import DiskAdmin, DiskAdminError
 from ottla_broker.protocol.number_text import whole_number
 
 T = TypeVar("T")
+_PLAIN_HINT = "; where the listener has TLS, give --command-config FILE"
 
 EXAMPLE = """\
 A log directory that is offline, as `ottla local status` and the log of the
@@ -25,6 +27,9 @@ lost for good:
 \b
 ottla disk forget --broker 1 --dir d1 --data .ottla/orders
 ottla disk forget --broker 7 --dir /disk1 --bootstrap-server kafka:9092
+
+--command-config names a file with security.protocol and ssl.*, as for Kafka's
+own tools, where the listener has TLS.
 
 Both say first which partitions had their only in-sync replica there, and ask.
 """
@@ -48,6 +53,7 @@ def forget(
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Any broker of the fleet.")
     ] = "",
+    command_config: CommandConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Gives up the partitions that exist only on an offline directory: they start again, empty.
@@ -65,7 +71,12 @@ def forget(
     number = whole_number(port)
     if not colon or number is None or not 0 < number <= 65535:
         fail(f"--bootstrap-server {bootstrap_server}: write HOST:PORT")
-    loss = _run(_admin(host, number, lambda admin: admin.loss(broker, directory)))
+    security = read_command_config(command_config)
+
+    def run(act: Callable[[DiskAdmin], Coroutine[Any, Any, T]]) -> T:
+        return _run(_admin(host, number, security, act), "" if security else _PLAIN_HINT)
+
+    loss = run(lambda admin: admin.loss(broker, directory))
     if not loss.partitions:
         _console.print(f"every partition on {directory} of broker {broker} has another in-sync replica: nothing to do")
         return
@@ -84,7 +95,7 @@ def forget(
             highlight=False,
         )
     confirm_deletion("permanently give up all records of these partitions?", yes, "nothing is given up")
-    left = _run(_admin(host, number, lambda admin: admin.forget(loss)))
+    left = run(lambda admin: admin.forget(loss))
     if left:
         waiting = ", ".join(f"{topic}-{index}" for topic, index in left)
         _console.print(f"requested; still without a leader: {waiting}", soft_wrap=True, highlight=False)
@@ -99,19 +110,24 @@ def _bootstrap_of(data: Path) -> str:
         fail(str(error))
 
 
-async def _admin(host: str, port: int, act: Any) -> Any:
+async def _admin(
+    host: str, port: int, security: Mapping[str, str], act: Callable[[DiskAdmin], Coroutine[Any, Any, T]]
+) -> T:
     from ottla_broker.adapters.clock import LoopClock
     from ottla_broker.adapters.network import SocketNetwork
 
     network = SocketNetwork()
     try:
-        return await act(DiskAdmin(network, LoopClock(), host, port))
+        return await act(DiskAdmin(connector_of(network, security), LoopClock(), host, port))
     finally:
         network.close()
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, T], hint: str) -> T:
+    """`hint`: the end of the line about a broker that does not answer."""
     try:
         return asyncio.run(work)
-    except (DiskAdminError, OSError) as error:
+    except DiskAdminError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error}{hint}")

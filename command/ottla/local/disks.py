@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -40,8 +41,8 @@ class Loss:
 class DiskAdmin:
     """Finds the broker through the one at host:port. Methods raise OSError when a broker does not respond."""
 
-    def __init__(self, network: Network, clock: Clock, host: str, port: int) -> None:
-        self._network = network
+    def __init__(self, connector: Connector, clock: Clock, host: str, port: int) -> None:
+        self._connector = connector
         self._clock = clock
         self._first = (host, port)
 
@@ -115,13 +116,13 @@ class DiskAdmin:
         return await client.send(ApiKey.METADATA, 12, api.MetadataRequest(topics=None, allow_auto_topic_creation=False))
 
     async def _client(self, broker: int) -> BrokerClient:
-        first = BrokerClient(self._network, self._clock, *self._first, client_id="ottla-disk")
+        first = BrokerClient(self._connector, self._clock, *self._first, client_id="ottla-disk")
         await first.connect()
         brokers = {one.node_id: one for one in (await self._metadata(first)).brokers}
         if broker not in brokers:
             raise DiskAdminError(f"broker {broker} is not running; there are {', '.join(map(str, sorted(brokers)))}")
         client = BrokerClient(
-            self._network, self._clock, brokers[broker].host, brokers[broker].port, client_id="ottla-disk"
+            self._connector, self._clock, brokers[broker].host, brokers[broker].port, client_id="ottla-disk"
         )
         await client.connect()
         return client
