@@ -19,6 +19,7 @@ from kafka.errors import NodeNotReadyError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
+from ottla_broker.security.client_settings import PLAIN, ClientSecurity
 from ottla_operator.api.fleet import (
     NO_ANSWER,
     BrokerValues,
@@ -29,6 +30,7 @@ from ottla_operator.api.fleet import (
 )
 from ottla_operator.api.topics import TopicChange, TopicDescription
 from ottla_operator.effects.broker_config_requests import alter_brokers, describe_brokers
+from ottla_operator.effects.kafka_tls import ContextOfConnections
 from ottla_operator.effects.reassignment_requests import (
     alter_log_dirs,
     describe_log_dirs,
@@ -62,7 +64,11 @@ TOPICS_PER_REQUEST = 500
 
 
 class KafkaPythonAdmin:
-    """The admin client of one cluster, behind one thread. It connects at its first use, and again after a failure."""
+    """The admin client of one cluster, behind one thread. It connects at its first use, and again after a failure.
+
+    Args:
+        security: how brokers are reached. Stores of certificates are read again for new connections.
+    """
 
     def __init__(
         self,
@@ -70,7 +76,9 @@ class KafkaPythonAdmin:
         *,
         bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
         change_timeout_ms: int = CHANGE_TIMEOUT_MS,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self._tls = None if security.tls is None else ContextOfConnections(security.tls)
         self._bootstrap = list(bootstrap)
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._change_timeout_ms = change_timeout_ms
@@ -147,12 +155,13 @@ class KafkaPythonAdmin:
             if self._client is not None and asked and not _known(self._client, asked):
                 self._disconnect()  # its own metadata is from before they were there
             if self._client is None:
-                self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms)
+                self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms, self._tls)
             _ask_only(self._client, asked)
             return act(self._client)
         except Exception as error:  # errors of single topics are not raised
             self._disconnect()
-            raise KafkaUnavailable(f"{type(error).__name__}: {error}") from error
+            why = "" if self._tls is None or not self._tls.failure else f"; {self._tls.failure}"
+            raise KafkaUnavailable(f"{type(error).__name__}: {error}{why}") from error
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
@@ -160,8 +169,17 @@ class KafkaPythonAdmin:
             client.close()
 
 
-def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
-    """A connected client. One that cannot connect is closed: otherwise its thread would try for ever."""
+def _connect(bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None) -> KafkaAdminClient:
+    """A connected client. One that cannot connect is closed: otherwise its thread would try for ever.
+
+    Raises:
+        TlsError: a store of certificates cannot be used.
+    """
+    security: dict[str, Any] = {}
+    if tls is not None:
+        tls.failure = ""
+        tls.check()
+        security = {"security_protocol": "SSL", "ssl_context": tls}
     network = NetworkSelector(client_id=CLIENT_ID)
     made: list[KafkaNetClient] = []
 
@@ -178,6 +196,7 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             bootstrap_timeout_ms=timeout_ms,
             kafka_client=make,
+            **security,
         )
     except BaseException:
         for client in made:
