@@ -189,7 +189,13 @@ class Broker:
     def status(self) -> dict[str, Any]:
         """See `server.status`."""
         return broker_status(
-            self.broker_id, self.cluster_id, self.state, self._session, self.log_manager, self.replica_manager
+            self.broker_id,
+            self.cluster_id,
+            self.state,
+            self._session,
+            self.log_manager,
+            self.replica_manager,
+            self._core.tls.status(),
         )
 
     async def start(self) -> None:

@@ -17,8 +17,9 @@ def broker_status(
     session: CoordinationSessionState,
     log_manager: LogManager,
     replica_manager: ReplicaManager | None,
+    tls: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """State, session with the coordination store, recovery progress and log directories.
+    """State, session with the coordination store, recovery progress, log directories and certificates.
 
     `since_ms` is the wall clock of the last change of state, `free_bytes` as last measured; -1 where there is none.
     `strays` are the `-stray` directories, which DescribeLogDirs does not have.
@@ -54,4 +55,5 @@ def broker_status(
             for one in log_manager.states
         ],
         "recreation": {} if replica_manager is None else replica_manager.recreation.status(),
+        "tls": tls,
     }

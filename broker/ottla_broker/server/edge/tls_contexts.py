@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker_values import BrokerValues
@@ -135,6 +135,23 @@ class TlsContexts:
         """What connects to that listener of another broker, which has the security protocol that it has here."""
         tls = self._to_listeners.get(listener)
         return network if tls is None else TlsConnector(network, tls)
+
+    def status(self) -> list[dict[str, Any]]:
+        """By listener and role: the certificate in force, and why what the stores have now is not.
+
+        `not_after` is in seconds since the epoch; `refused` is "" while the content of the stores is in force.
+        """
+        return [
+            {
+                "listener": one.listener,
+                "role": one.role,
+                "certificate": {}
+                if (found := one.loaded.certificate) is None
+                else {"subject": found.subject, "serial": found.serial, "not_after": int(found.not_after)},
+                "refused": one.refusal,
+            }
+            for one in (*self._of_listeners.values(), *self._to_listeners.values())
+        ]
 
     async def start(self) -> None:
         """Reads all stores. Raises TlsError."""

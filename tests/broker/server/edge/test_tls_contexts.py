@@ -135,9 +135,14 @@ async def test_what_cannot_be_used_leaves_the_old_one_in_force_with_one_line(
     lines = [record.getMessage() for record in caplog.records if "(server) keeps" in record.getMessage()]
     assert len(lines) == 1 and str(running.store) in lines[0]
     assert running.metric('ottla_ssl_stores_refused{listener="SSL"} 1')
+    for one in running.contexts.status():
+        assert (one["listener"], one["certificate"]["serial"]) == ("SSL", serial)
+        assert one["refused"].startswith(f"ssl.keystore.location: {running.store}: ")
+    assert [one["role"] for one in running.contexts.status()] == ["server", "client"]
     running.issue()
     await running.contexts.refresh()
     assert running.serial != serial
+    assert [one["refused"] for one in running.contexts.status()] == ["", ""]
     assert running.metric('ottla_ssl_stores_refused{listener="SSL"} 0')
 
 
