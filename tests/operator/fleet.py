@@ -492,6 +492,8 @@ class InMemorySurroundings:
     says: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """What brokers that are not ready report, by pod: the fields of a BrokerReport from `state` on."""
     """By broker, where replicas are being recreated."""
+    refused_stores: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """By broker, why stores of certificates are not in force."""
     strays: dict[str, int] = field(default_factory=dict)
     """Logs that are not assigned to the broker, by claim."""
     sessions: dict[str, str] = field(default_factory=dict)
@@ -535,9 +537,11 @@ class InMemorySurroundings:
         session = "expired" if uid_of(pod) in self.fleet.frozen else "connected"
         session = self.sessions.get(pod["metadata"]["name"], session)
         recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
+        broker_id = int(pod["metadata"]["labels"][names.BROKER_ID])
         return BrokerReport(
-            uid_of(pod), "cluster-1", "running", tuple(found), session, self.session_for_ms, 1767225600000, recreation
-        )
+            uid_of(pod), "cluster-1", "running", tuple(found), session, self.session_for_ms, 1767225600000, recreation,
+            refused_stores=self.refused_stores.get(broker_id, ()),
+        )  # fmt: skip
 
     def serving(self) -> list[int]:
         """The servers whose pods are ready, while those with a vote among them are a quorum."""

@@ -141,6 +141,8 @@ class BrokerReport:
     recreation: RecreationReport = RecreationReport()
     last_line: str = ""
     """The last problem that the broker has logged, else its last line, while it is not ready."""
+    refused_stores: tuple[str, ...] = ()
+    """Why what a store of keys and certificates holds now is not in force: a sentence for each, with key and file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
     session = session if isinstance(session, dict) else {}
     recreation = status.get("recreation")
     recreation = recreation if isinstance(recreation, dict) else {}
+    listeners = [item for item in status.get("tls") or () if isinstance(item, dict)]
+    refused = [str(item["refused"]) for item in listeners if item.get("refused")]
     return BrokerReport(
         pod_uid,
         str(status.get("cluster") or ""),
@@ -123,6 +125,7 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
             tuple(map(str, recreation.get("lost_partitions") or ())),
         ),
         str(status.get("last_line") or ""),
+        refused_stores=tuple(dict.fromkeys(refused)),
     )
 
 

@@ -317,3 +317,21 @@ async def test_a_paused_cluster_changes_no_dynamic_value() -> None:
     fleet.edit("spec.paused", None)
     await fleet.converge()
     assert fleet.kafka.dynamic[1] == {BYTES: "2000000"}
+
+
+async def test_a_store_that_brokers_refuse_is_a_condition_and_an_event_while_it_lasts() -> None:
+    fleet = await _running()
+    reason = "ssl.keystore.location: /etc/kafka/keys.pem: it is neither PEM nor PKCS#12"
+    fleet.environment.refused_stores = {0: (reason,), 2: (reason,)}
+    await fleet.converge()
+    message = f"brokers keep what a store held before; 0, 2: {reason}"
+    assert fleet.condition("ConfigValid") == ("False", "StoreRefused", message)
+    assert fleet.condition("Ready")[:2] == ("False", "ConfigStoreRefused")
+    fleet.environment.passed_s += 3600
+    await fleet.converge()
+    events = [fleet.kubernetes.there(EVENT, name) for name in fleet.kubernetes.names(EVENT)]
+    warnings = [(one["type"], one["message"]) for one in events if one["reason"] == "StoreRefused"]
+    assert warnings == [("Warning", f"ConfigValid: {message}")]
+    fleet.environment.refused_stores = {}
+    await fleet.converge()
+    assert fleet.condition("ConfigValid")[0] == "True" and fleet.condition("Ready")[0] == "True"

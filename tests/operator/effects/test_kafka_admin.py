@@ -341,6 +341,15 @@ async def test_a_brokers_status_is_parsed_with_its_directory_ids(fleet: RunningC
     assert len({directory.directory_id for directory in report.log_dirs} - {""}) == 2
 
 
+def test_a_store_that_a_broker_refuses_is_in_its_report_once() -> None:
+    reason = "ssl.keystore.location: /etc/kafka/keys.pem: it is neither PEM nor PKCS#12"
+    listeners = [{"listener": "A", "role": role, "refused": reason} for role in ("server", "client")]
+    report = read_report("uid", {"tls": [*listeners, {"listener": "B", "role": "server", "refused": ""}]})
+    assert report is not None and report.refused_stores == (reason,)
+    of_an_older_release = read_report("uid", {"state": "running"})
+    assert of_an_older_release is not None and of_an_older_release.refused_stores == ()
+
+
 async def test_a_pod_without_an_address_has_no_report() -> None:
     environment = ProductionEnvironment()
     assert await environment.broker_report({"kind": "Pod", "metadata": {"name": "p"}}) is None

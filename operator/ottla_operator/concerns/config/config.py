@@ -36,6 +36,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.concerns.config.dynamic_config import (
+    SHOWN,
     DynamicConfigDecision,
     decide_dynamic_config,
     dynamic_condition,
@@ -174,9 +175,21 @@ def decide_config(
         labels = names.labels(cluster.name, names.BROKER, pool=snapshot.pool_names[broker_id], broker_id=str(broker_id))
         desired.append(owned(new(CONFIG_MAP, cluster.namespace, name, labels, data={FILE: text}), snapshot.resource))
         config_maps[broker_id] = name
-    condition = _dynamic_condition(snapshot, writes) or condition_true(CONFIG_VALID)
+    condition = _refused_stores(snapshot) or _dynamic_condition(snapshot, writes) or condition_true(CONFIG_VALID)
     decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, config_maps))
     return ConfigDecision(decision, config_maps)
+
+
+def _refused_stores(snapshot: Snapshot) -> Condition | None:
+    """What brokers say of stores that they cannot use, those with the same reason together."""
+    brokers: dict[str, list[int]] = {}
+    for broker_id, report in sorted(snapshot.reports.items()):
+        for reason in report.refused_stores:
+            brokers.setdefault(reason, []).append(broker_id)
+    if not brokers:
+        return None
+    told = [f"{', '.join(map(str, ids))}: {reason}" for reason, ids in list(brokers.items())[:SHOWN]]
+    return condition_false(CONFIG_VALID, "StoreRefused", f"brokers keep what a store held before; {'; '.join(told)}")
 
 
 def _dynamic_condition(snapshot: Snapshot, writes: ConfigWrites) -> Condition | None:

@@ -29,6 +29,13 @@ REASONS = (
         "Nothing; if it lasts, see BrokersReady.",
     ),
     of_cluster(
+        CONFIG_VALID, "False", "StoreRefused",
+        "A store of keys and certificates holds what brokers cannot use. They keep what it held before, until that "
+        "expires or they restart: then they do not start.",
+        "Correct the store by what the message says. Brokers look at it every five seconds.",
+        needs_person=True,
+    ),
+    of_cluster(
         CONFIG_VALID, "False", "ChangedByOthers",
         "Something else sets a dynamic value of brokers again each time. The operator writes one at most three times "
         "in ten minutes.",
