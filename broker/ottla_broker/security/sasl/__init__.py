@@ -1,0 +1,1 @@
+"""SASL: its mechanisms on both sides, and the lines of configuration that name users. Pure."""
