@@ -328,6 +328,9 @@ class SimulatedConnection:
             self._end("")
             self.outgoing.push(None)
 
+    def limit_frames(self, max_bytes: int) -> None:
+        self._max_frame_bytes = max_bytes
+
     def close_after_send(self) -> None:
         if self._closed_reason is None and not self._is_closing:
             self._is_closing = True

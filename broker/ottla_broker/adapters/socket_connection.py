@@ -428,6 +428,9 @@ class SocketConnection:
             self._flush_is_scheduled = True
             self._loop.call_soon(self._flush_scheduled)
 
+    def limit_frames(self, max_bytes: int) -> None:
+        self._max_frame_bytes = max_bytes
+
     def close_after_send(self) -> None:
         self.pause()
         self._closing = True

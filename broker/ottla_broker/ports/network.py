@@ -107,6 +107,10 @@ class Connection(Protocol):
         """Reads again. Idempotent."""
         ...
 
+    def limit_frames(self, max_bytes: int) -> None:
+        """A longer frame that comes from now on closes the connection."""
+        ...
+
     def close(self) -> None:
         """Drops unsent bytes and closes; `on_close` is called in a later turn of the loop. Idempotent."""
         ...

@@ -44,6 +44,7 @@ MAX_PIPELINED_PRODUCES = 128
 MAX_UNSENT_BYTES = 1024 * 1024
 
 _PRODUCE = 0
+_SASL_HANDSHAKE = 17
 _REQUEST_START = struct.Struct(">hhi")  # api key, api version, correlation id
 _ROUTE = struct.Struct(">ii")  # api key and version as one number, correlation id
 _ROUTE_BYTES = 8
@@ -106,6 +107,7 @@ class ClientConnection:
         "peer",
         "principal",
         "principal_name",
+        "reauthenticate",
     )
 
     def __init__(
@@ -132,8 +134,10 @@ class ClientConnection:
         self._identify = identify
         self._authorizer = authorizer
         self.access: Access | None = None
+        self.reauthenticate: Callable[[memoryview], bool] | None = None
+        """On a SASL listener: takes a SaslHandshake whose turn it is; gives False when it is to be served."""
         self.peer = connection.peer
-        self._become(ANONYMOUS)
+        self.authenticated(ANONYMOUS)
         self.listener = listener
         self.is_privileged = is_privileged
         self.has_cluster_action = has_cluster_action
@@ -160,7 +164,7 @@ class ClientConnection:
     def on_frame(self, frame: memoryview) -> None:
         if self._in_flight and not self._is_pipelined(frame):
             self._waiting_frame = frame
-            self._pause()
+            self.pause()
             return
         self._dispatch(frame)
 
@@ -175,7 +179,7 @@ class ClientConnection:
     def on_sent(self) -> None:
         if self._held_bytes or self._drained is not None:
             self._release_held()
-        self._continue()
+        self.read_on()
 
     def on_close(self, reason: str) -> None:
         self._waiting_frame = None
@@ -270,7 +274,7 @@ class ClientConnection:
         if usage is not None:
             self._throttling.finish(context, usage)
         if self._is_paused:
-            self._continue()
+            self.read_on()
 
     async def _send_pieces(self, context: RequestContext) -> None:
         """Sends a response whose records are made as the socket takes them. It is the only one in flight."""
@@ -335,13 +339,13 @@ class ClientConnection:
     def hold(self) -> None:
         """Reads nothing until `release`: too many requests wait. The one that waits here is dispatched all the same."""
         self._is_held = True
-        self._pause()
+        self.pause()
 
     def release(self) -> None:
         """Reads again, unless something else stops it."""
         self._is_held = False
         if self._waiting_frame is None:
-            self._continue()  # else what dispatches it does
+            self.read_on()  # else what dispatches it does
 
     @property
     def is_closed(self) -> bool:
@@ -385,7 +389,7 @@ class ClientConnection:
             and not scheduler.may_dispatch(received_at)
         ):
             self._waiting_frame = frame
-            self._pause()
+            self.pause()
             scheduler.wait(self)
             return
         known = self._routes.get(route)
@@ -400,7 +404,10 @@ class ClientConnection:
                 self._refuse(frame, error)
                 return
             client_id, body_offset = header.client_id, header.body_offset
-            self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
+            if self.reauthenticate is None or route >> 16 != _SASL_HANDSHAKE:
+                self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
+            elif self.reauthenticate(frame):
+                return
         context = RequestContext(self, route >> 16, route & 0xFFFF, correlation_id, client_id, received_at)
         self._in_flight.append(context)
         if self._throttling.is_active:
@@ -411,19 +418,21 @@ class ClientConnection:
         else:
             self._environment.dispatch(context, frame, body_offset)
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
-            self._pause()
+            self.pause()
 
     def _is_identified(self, identify: Callable[[bytes | None], Principal]) -> bool:
         """Before the first request, whose header nobody knows yet. A connection without a principal is closed."""
         self._identify = None
         try:
-            self._become(identify(self._connection.peer_certificate))
+            principal = identify(self._connection.peer_certificate)
         except ValueError as error:
             self.fail(str(error))
             return False
+        self.authenticated(principal)
         return True
 
-    def _become(self, principal: Principal) -> None:
+    def authenticated(self, principal: Principal) -> None:
+        """It is known who the client is: before its first request, and by nobody else set."""
         self.principal = principal
         self.principal_name = principal.name
         if self._authorizer is not None:
@@ -449,17 +458,18 @@ class ClientConnection:
             self._unmuting.cancel()
         self._muted_until = until
         self._unmuting = self._environment.call_later(throttle_ms / 1000, self._unmute)
-        self._pause()
+        self.pause()
 
     def _unmute(self) -> None:
         self._unmuting = None
-        self._continue()
+        self.read_on()
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Reads nothing until `read_on`, or until a request that was waited for is answered."""
         self._is_paused = True
         self._connection.pause()
 
-    def _continue(self) -> None:
+    def read_on(self) -> None:
         """Dispatches the waiting request when it is next, and reads on unless the peer does not read."""
         if self._connection.is_closed or not self._is_paused or self._unmuting is not None:
             return
