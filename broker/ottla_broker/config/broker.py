@@ -24,6 +24,7 @@ from ottla_broker.config.listeners import Listeners, parse_listeners
 from ottla_broker.config.passwords import password_encoder
 from ottla_broker.config.properties import parse_properties
 from ottla_broker.config.rules import check, check_start
+from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.tls import check_tls
 from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import ConfigError, Known, trimmed
@@ -62,6 +63,7 @@ class BrokerConfig(BrokerValues):
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
         check_tls(self, self.listeners)
         check_authorizer(self)
+        check_sasl(self, self.listeners)
         password_encoder(self)
 
     @classmethod

@@ -55,6 +55,7 @@ class BrokerValues:
     zookeeper_connection_timeout_ms: int | None
     zookeeper_session_timeout_ms: int
     # Listeners, connections and requests.
+    connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     control_plane_listener_name: str | None
     controller_quota_window_num: int
@@ -159,6 +160,7 @@ class BrokerValues:
     ottla_max_partition_replicas: int
     ottla_queued_max_response_bytes: int
     ottla_replica_recreate_max_bytes_per_second: int
+    ottla_sasl_timeout_ms: int
     ottla_shutdown_serve_ms: int
     ottla_shutdown_timeout_ms: int
     ottla_ssl_handshake_timeout_ms: int

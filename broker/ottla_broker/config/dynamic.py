@@ -18,6 +18,7 @@ from ottla_broker.config.definitions import BROKER_KEYS, SYNONYMS, find_key
 from ottla_broker.config.layers import Layers
 from ottla_broker.config.listeners import parse_listeners
 from ottla_broker.config.rules import check, check_change
+from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.served import BROKER_REFUSALS, LOADED_CLASSES
 from ottla_broker.config.tls import check_tls
 from ottla_broker.config.types import ConfigError, ConfigKey, NotServed, UpdateMode, format_value
@@ -126,7 +127,9 @@ def refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
 def check_in_force(values: BrokerValues) -> None:
     """ConfigError for the first rule that the values break together."""
     check(values)
-    check_tls(values, parse_listeners(values.by_name, values.is_given))
+    listeners = parse_listeners(values.by_name, values.is_given)
+    check_tls(values, listeners)
+    check_sasl(values, listeners)
 
 
 def _check_storable(values: BrokerValues, name: str) -> None:

@@ -12,7 +12,6 @@ from ottla_broker.config.types import INT_MAX, ConfigError
 from ottla_broker.protocol.number_text import whole_number
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SERVED_PROTOCOLS = ("PLAINTEXT", "SSL")
 _LISTENER = re.compile(r"([^:/\s]+)\s*:\s*//(?:\[([^\]]*)\]|([^:/\[\]]*)):(-?[0-9]+)")
 ZOOKEEPER_PORT = 2181
 
@@ -59,9 +58,8 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
     """Listeners from typed values; `is_given` tells which keys are set and not only defaulted.
 
     ConfigError for: a malformed entry, a name or port used twice, a name without an entry in
-    listener.security.protocol.map, a protocol of SASL (not served yet), an advertised name that is not bound, an
-    advertised 0.0.0.0, an inter-broker or control-plane listener, or one of ottla.broker.request.listeners, that does
-    not exist.
+    listener.security.protocol.map, an advertised name that is not bound, an advertised 0.0.0.0, an inter-broker or
+    control-plane listener, or one of ottla.broker.request.listeners, that does not exist.
     """
     protocols = _protocol_map(values["listener.security.protocol.map"])
     if is_given("listeners") or not (is_given("host.name") or is_given("port")):
@@ -108,6 +106,15 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
     )
 
 
+def security_protocol_of(values: Mapping[str, Any], listener: str) -> str:
+    """Of a listener by name, from typed values; PLAINTEXT for one that the map does not have.
+
+    >>> security_protocol_of({"listener.security.protocol.map": "CLIENT:SASL_SSL"}, "CLIENT")
+    'SASL_SSL'
+    """
+    return _protocol_map(values["listener.security.protocol.map"]).get(listener, "PLAINTEXT")
+
+
 def _protocol_map(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -136,9 +143,6 @@ def _endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpo
                 entry,
                 f"the name {name} needs an entry in listener.security.protocol.map, such as {name}:PLAINTEXT",
             )
-        if protocols[name] not in _SERVED_PROTOCOLS:
-            served = " and ".join(_SERVED_PROTOCOLS)
-            raise ConfigError(key, entry, f"only the security protocols {served} are served yet, not {protocols[name]}")
         if any(endpoint.listener == name for endpoint in found):
             raise ConfigError(key, text, f"each listener name once, but {name} stands twice")
         found.append(Endpoint(name, match[2] if match[2] is not None else match[3], port, protocols[name]))
@@ -160,9 +164,6 @@ def _inter_broker(
             raise ConfigError(key, values[key], f"the name {name} needs an entry in listener.security.protocol.map")
     else:
         name = values["security.inter.broker.protocol"]
-        if name not in _SERVED_PROTOCOLS:
-            served = " and ".join(_SERVED_PROTOCOLS)
-            raise ConfigError("security.inter.broker.protocol", name, f"only {served} are served yet")
     if name not in advertised_names:
         raise ConfigError(
             key, values[key] if is_given(key) else None,

@@ -7,11 +7,9 @@ Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from ottla_broker.config.broker_values import BrokerValues
-from ottla_broker.config.definitions import BROKER_KEYS
-from ottla_broker.config.listeners import Listeners
+from ottla_broker.config.listener_keys import ListenerKeys
+from ottla_broker.config.listeners import Listeners, security_protocol_of
 from ottla_broker.config.types import ConfigError
 from ottla_broker.security.cipher_suites import why_refused
 from ottla_broker.security.principals import PrincipalMapping
@@ -39,10 +37,11 @@ def tls_settings(values: BrokerValues, listener: str) -> TlsSettings:
     Raises:
         ConfigError: a value is not served, or keys do not fit together.
     """
-    keys = _Keys(values, listener)
-    settings = ssl_settings(
-        keys, client_auth=ClientAuth(keys.value("ssl.client.auth")), uses_kernel=values.ottla_ssl_ktls == "auto"
-    )
+    keys = ListenerKeys(values, listener)
+    client_auth = ClientAuth(keys.value("ssl.client.auth"))
+    if security_protocol_of(values.by_name, listener) == "SASL_SSL" and not keys.is_own("ssl.client.auth"):
+        client_auth = ClientAuth.NONE  # as in Apache Kafka: with SASL only the listener's own key asks for certificates
+    settings = ssl_settings(keys, client_auth=client_auth, uses_kernel=values.ottla_ssl_ktls == "auto")
     if settings.key_store is None:
         keys.refuse("ssl.keystore.location", "a listener with TLS needs a key and a certificate: name their store")
     if settings.client_auth is not ClientAuth.NONE and settings.trust_store is None:
@@ -98,27 +97,3 @@ def _zookeeper_store(values: BrokerValues, kind: str) -> CertificateStore | None
         return None
     # ZooKeeper has one password, for the store or for the key in it.
     return CertificateStore(f"zookeeper.ssl.{kind}.location", location, password=password, key_password=password)
-
-
-class _Keys:
-    """The keys of one listener."""
-
-    def __init__(self, values: BrokerValues, listener: str) -> None:
-        self._values = values
-        self._prefix = f"listener.name.{listener.lower()}."
-
-    def name(self, key: str) -> str:
-        """The key that is in force: with the prefix if that is given."""
-        prefixed = self._prefix + key
-        return prefixed if self._values.is_given(prefixed) else key
-
-    def value(self, key: str) -> Any:
-        name = self.name(key)
-        if name == key:
-            return self._values.by_name[key]
-        text = self._values.original(name)
-        return BROKER_KEYS[key].parse(text or "", name=name)
-
-    def refuse(self, key: str, allowed: str) -> NoReturn:
-        name = self.name(key)
-        raise ConfigError(name, None if BROKER_KEYS[key].is_sensitive else self.value(key), allowed)

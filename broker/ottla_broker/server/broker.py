@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ottla_broker.authorization.acls import Acls
@@ -23,6 +22,7 @@ from ottla_broker.controller.decisions.capacity import max_partition_replicas
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, SessionEvent, SessionExpired
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.quotas.alterations import parse_bounds
 from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
@@ -63,6 +63,7 @@ from ottla_broker.server.store.registration import (
     make_persistent_paths,
     refuse_other_cluster,
 )
+from ottla_broker.server.store.scram_credentials import ScramCredentials
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
@@ -110,6 +111,7 @@ class Broker:
         self._lifecycle = Lifecycle(ports.clock)
         self._skips_to_flush: asyncio.Future[None] = ports.clock.create_future()
         ports.clock.on_task_failure = self._on_task_failure
+        self._scram_credentials = ScramCredentials(self._logger)
         self._core = make_core(
             config,
             ports,
@@ -121,6 +123,7 @@ class Broker:
                 on_reopened=self._on_directory_reopened,
                 notice=lambda message: self._logger.warning("%s", message),
             ),
+            find_credential=self._scram_credentials.find,
         )
         self.log_manager = self._core.log_manager
         self._loop_lag = self.metrics.histogram(
@@ -364,7 +367,7 @@ class Broker:
                 self.cluster_id,
                 self.config,
                 self._ports,
-                partial(self._core.tls.connector_to, self._ports.network),
+                self._connector_to,
                 self.metrics,
                 self._logger,
             ),
@@ -555,8 +558,13 @@ class Broker:
         self.log_manager.reconfigure(topic)
         self._phase.topic_config_changed(topic, config)
 
+    def _connector_to(self, listener: str) -> Connector:
+        """What connects to a listener of other brokers: over TLS, and logging in, where the listener wants that."""
+        return self._core.sasl.connector_to(self._core.tls.connector_to(self._ports.network, listener), listener)
+
     def _on_quotas(self, entity: QuotaEntity, values: Mapping[str, str]) -> None:
-        """Puts the quotas of a user, a client id or an address in force."""
+        """Puts the quotas of a user, a client id or an address in force, and the credentials of a user."""
+        self._scram_credentials.on_stored(entity, values)
         if entity.ip is None:
             self._core.throttling.set_quotas(entity, values)
         else:

@@ -60,6 +60,21 @@ CREATED_LATER = {
     "kafka_server_controllermutation_throttle_time": (
         "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
     ),
+    "kafka_server_socketservermetrics_successful_authentication": (
+        "counter", ("listener",), "Connections that have authenticated by SASL.",
+    ),
+    "kafka_server_socketservermetrics_successful_reauthentication": (
+        "counter", ("listener",), "Times that connections have authenticated again by SASL.",
+    ),
+    "kafka_server_socketservermetrics_failed_authentication": (
+        "counter", ("listener",), "Connections closed because they did not authenticate by SASL.",
+    ),
+    "kafka_server_socketservermetrics_failed_reauthentication": (
+        "counter", ("listener",), "Connections closed because they did not authenticate again.",
+    ),
+    "kafka_server_socketservermetrics_expired_connections_killed": (
+        "counter", ("listener",), "Connections closed because they were used behind the end of their session.",
+    ),
     "ottla_ssl_certificate_expiry_seconds": (
         "gauge", ("listener", "store"),
         "Time until the certificate of a listener expires, or the first of the authorities that it trusts.",
@@ -78,6 +93,7 @@ CREATED_LATER = {
 """(type, labels, meaning) of what appears with the first request or event of its kind."""
 
 WORRY = {
+    "kafka_server_socketservermetrics_failed_authentication": "it grows: the log names the address and the reason",
     "ottla_ssl_certificate_expiry_seconds": "below 30 days: issue a new certificate; the broker reads it by itself",
     "ottla_ssl_stores_refused": "it is 1: the log of the broker names the store and what is wrong with it",
     "ottla_ssl_handshake_failures": "it grows: the reason says whose certificate or version is wrong",

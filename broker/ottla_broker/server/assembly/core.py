@@ -10,6 +10,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
+from ottla_broker.server.edge.sasl_listeners import FindCredential, SaslListeners
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.edge.tls_contexts import TlsContexts
@@ -29,6 +30,7 @@ class CoreParts:
     dispatcher: Dispatcher
     throttling: Throttling
     tls: TlsContexts
+    sasl: SaslListeners
     server: SocketServer
 
 
@@ -39,12 +41,14 @@ def make_core(
     *,
     log_config: Callable[[str], LogConfig],
     callbacks: DirectoryCallbacks,
+    find_credential: FindCredential,
 ) -> CoreParts:
     """Makes them; nothing runs yet.
 
     Args:
         log_config: the configuration of a topic's logs.
         callbacks: what the log directories call; the cleaner has the same `notice`.
+        find_credential: the SCRAM credentials of users.
     """
     clock = ports.clock
     dispatcher = Dispatcher(
@@ -54,6 +58,7 @@ def make_core(
     )
     throttling = Throttling(clock, config, metrics)
     tls = TlsContexts(config, clock, metrics, ports.network.own_name)
+    sasl = SaslListeners(config, clock, metrics, find_credential)
     server = SocketServer(
         ports.network,
         clock,
@@ -65,6 +70,7 @@ def make_core(
         config.listeners.control_plane,
         ports.memory_bytes,
         tls.of_listener,
+        sasl.rules_of,
     )
     log_manager = LogManager(
         ports.disks,
@@ -78,4 +84,4 @@ def make_core(
     log_cleaner = LogCleaner(
         log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=callbacks.notice
     )
-    return CoreParts(log_manager, log_cleaner, dispatcher, throttling, tls, server)
+    return CoreParts(log_manager, log_cleaner, dispatcher, throttling, tls, sasl, server)

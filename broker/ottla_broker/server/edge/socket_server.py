@@ -15,7 +15,7 @@ from ottla_broker.authorization.authorizer import Authorizer
 from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits, Tls
+from ottla_broker.ports.network import Connection, ConnectionHandler, Listener, Network, ReceiveLimits, Tls
 from ottla_broker.protocol.api import NAMES
 from ottla_broker.quotas.shares import ThrottleTimes
 from ottla_broker.security.principals import ANONYMOUS, USER, Principal, PrincipalMapping
@@ -28,6 +28,7 @@ from ottla_broker.server.edge.held_connections import HeldConnections
 from ottla_broker.server.edge.request_memory import default_bytes, receive_limits
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
 from ottla_broker.server.edge.response_memory import ResponseMemory
+from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
 
@@ -66,11 +67,13 @@ class SocketServer:
         control_plane_listener: str | None = None,
         memory_bytes: int | None = None,
         tls_of: Callable[[str], Tls | None] = lambda listener: None,
+        sasl_of: Callable[[str], SaslRules | None] = lambda listener: None,
     ) -> None:
         """
         Args:
             memory_bytes: what the broker may use, None where nobody knows.
             tls_of: the TLS of a listener by name; None for bytes as they are.
+            sasl_of: how its clients authenticate by SASL; None for a listener without it.
         """
         self._clock = clock
         self._network = network
@@ -92,6 +95,7 @@ class SocketServer:
         self._tls_of = tls_of
         self.authorizer: Authorizer | None = None
         """Says what clients may do; None: everything. It is set before the first listener is bound."""
+        self._sasl_of = sasl_of
         self._mapping = PrincipalMapping(config.ssl_principal_mapping_rules)
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
@@ -218,7 +222,7 @@ class SocketServer:
         for address in addresses:
             self._limits.set_address_quota(address, rate)
 
-    def _accept(self, connection: Connection, listener: str) -> ClientConnection | _Refused:
+    def _accept(self, connection: Connection, listener: str) -> ConnectionHandler:
         throttle_s = self._limits.throttle_s(connection.peer[0], self._monotonic())
         if throttle_s:
             self._throttled.inc()
@@ -234,6 +238,7 @@ class SocketServer:
             return _Refused()
         self._accepted += 1
         is_privileged = listener in self._privileged_listeners
+        sasl = self._sasl_of(listener)
         handler = ClientConnection(
             self._connection_environment,
             connection,
@@ -241,7 +246,7 @@ class SocketServer:
             is_privileged,
             self._accepted,
             self._cluster_action.allows(listener, connection.peer[0]),
-            None if self._tls_of(listener) is None else self._identify,
+            None if sasl is not None or self._tls_of(listener) is None else self._identify,
             self.authorizer,
         )
         self._connections[handler] = None
@@ -249,7 +254,19 @@ class SocketServer:
             self._held.hold((handler,))
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
-        return handler
+        return handler if sasl is None else self._behind_sasl(handler, connection, sasl)
+
+    def _behind_sasl(self, client: ClientConnection, connection: Connection, rules: SaslRules) -> SaslConnection:
+        gate = SaslConnection(
+            client,
+            connection,
+            rules,
+            self._connection_environment.dispatch,
+            self._monotonic,
+            self._clock.call_later,
+        )
+        client.reauthenticate = gate.reauthenticate
+        return gate
 
     def _identify(self, certificate: bytes | None) -> Principal:
         """The principal of a client over TLS. Source: DefaultKafkaPrincipalBuilder.

@@ -1,0 +1,145 @@
+"""The `sasl.*` keys of one listener, with Kafka's rules about them. Pure.
+
+    sasl.enabled.mechanisms=SCRAM-SHA-512
+    listener.name.x.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+
+Each mechanism has a JAAS line of its own, for one listener: Apache Kafka reads no other from the configuration either.
+That of the brokers' own listener has `username` and `password` as well, with which brokers log in to each other.
+
+Source: org.apache.kafka.common.security.JaasContext.loadServerContext, SaslChannelBuilder, KafkaConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla_broker.config.broker_values import BrokerValues
+from ottla_broker.config.listener_keys import ListenerKeys
+from ottla_broker.config.listeners import Listeners
+from ottla_broker.config.types import ConfigError
+from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, check_module, parse_jaas
+from ottla_broker.security.sasl.mechanism import MECHANISMS, PLAIN
+from ottla_broker.security.sasl.plain import passwords_of
+
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+_JAAS = "sasl.jaas.config"
+_BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
+_CLASSES = (
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """Of one listener.
+
+    Args:
+        mechanisms: the enabled ones in order, each with its login module.
+        max_reauth_ms: of each; 0 for sessions without an end.
+        largest_bytes: of a frame before authentication.
+    """
+
+    mechanisms: Mapping[str, JaasEntry]
+    max_reauth_ms: Mapping[str, int]
+    largest_bytes: int
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """Of the users of PLAIN."""
+        return passwords_of(self.mechanisms[PLAIN].options) if PLAIN in self.mechanisms else {}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLogin:
+    """How this broker logs in to a listener of other brokers."""
+
+    mechanism: str
+    options: Mapping[str, str]
+    """`username` and `password` among them."""
+
+
+def check_sasl(values: BrokerValues, listeners: Listeners) -> None:
+    """ConfigError for the first SASL listener whose keys do not fit together."""
+    for endpoint in listeners.bound:
+        if endpoint.security_protocol in SASL_PROTOCOLS:
+            sasl_settings(values, endpoint.listener)
+            if endpoint.listener in (listeners.inter_broker, listeners.control_plane):
+                own_login(values, endpoint.listener)
+
+
+def sasl_settings(values: BrokerValues, listener: str) -> SaslSettings:
+    """Of a listener by name.
+
+    Raises:
+        ConfigError: no mechanism, one that is not served, or one without a JAAS line that fits it.
+    """
+    keys = ListenerKeys(values, listener)
+    enabled: tuple[str, ...] = tuple(dict.fromkeys(keys.value("sasl.enabled.mechanisms")))
+    if not enabled:
+        keys.refuse("sasl.enabled.mechanisms", f"listener {listener} needs at least one of {', '.join(MECHANISMS)}")
+    for mechanism in enabled:
+        if mechanism not in MECHANISMS:
+            keys.refuse("sasl.enabled.mechanisms", f"of {', '.join(MECHANISMS)}; {mechanism} is not served")
+        _refuse_classes(values, keys, mechanism)
+    return SaslSettings(
+        {mechanism: _entry(keys, mechanism) for mechanism in enabled},
+        {mechanism: _max_reauth_ms(keys, mechanism) for mechanism in enabled},
+        keys.value("sasl.server.max.receive.size"),
+    )
+
+
+def own_login(values: BrokerValues, listener: str) -> OwnLogin:
+    """How brokers log in to this listener of others, which has the keys that it has here.
+
+    Raises:
+        ConfigError: the listener does not have the mechanism, or its JAAS line no user and password.
+    """
+    mechanism = values.by_name[_BETWEEN_BROKERS]
+    entries = sasl_settings(values, listener).mechanisms
+    if mechanism not in entries:
+        raise ConfigError(
+            _BETWEEN_BROKERS,
+            mechanism,
+            f"a mechanism that listener {listener}, on which brokers reach each other, has: {', '.join(entries)}",
+        )
+    options = entries[mechanism].options
+    for name in ("username", "password"):
+        if not options.get(name):
+            raise ConfigError(
+                ListenerKeys(values, listener).of_mechanism(mechanism, _JAAS),
+                None,
+                f"with username and password: brokers log in to each other with them, and it has no {name}",
+            )
+    return OwnLogin(mechanism, options)
+
+
+def _entry(keys: ListenerKeys, mechanism: str) -> JaasEntry:
+    module = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    name = keys.of_mechanism(mechanism, _JAAS)
+    text = keys.value_of_mechanism(mechanism, _JAAS)
+    if not text:
+        raise ConfigError(name, None, f"{mechanism} is enabled and needs a JAAS line: {module} required ...;")
+    try:
+        entry = parse_jaas(text)
+        check_module(entry, module, mechanism)
+    except JaasError as error:
+        raise ConfigError(name, None, str(error)) from None
+    return entry
+
+
+def _max_reauth_ms(keys: ListenerKeys, mechanism: str) -> int:
+    key = "connections.max.reauth.ms"
+    own = keys.value_of_mechanism(mechanism, key)
+    return int(keys.value(key) if own is None else own)
+
+
+def _refuse_classes(values: BrokerValues, keys: ListenerKeys, mechanism: str) -> None:
+    """Who names a class of their own has users that would be unknown here, or more than are here."""
+    for key in _CLASSES:
+        for name in (keys.of_mechanism(mechanism, key), keys.name(key)):
+            if values.original(name):
+                raise ConfigError(name, values.original(name), "leave it out: Java classes cannot be loaded")

@@ -1,0 +1,154 @@
+"""SaslListeners: the mechanisms of each SASL listener and who is known by them, and the way to those of other brokers.
+
+What is configured is read when it is needed and kept until the configuration changes: a new password of PLAIN or a
+mechanism that is added holds for the next connection, and for the next time that one authenticates again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.sasl import SASL_PROTOCOLS, OwnLogin, SaslSettings, own_login, sasl_settings
+from ottla_broker.config.tls import TLS_PROTOCOLS
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
+from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.mechanism import PLAIN, ServerMechanism
+from ottla_broker.security.sasl.plain import PlainServer
+from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
+from ottla_broker.server.edge.sasl_connection import SaslRules
+from ottla_broker.server.peers.sasl_connector import SaslConnector
+
+FindCredential = Callable[[ScramAlgorithm, str], "ScramCredential | None"]
+
+_METRIC: Final = "kafka_server_socketservermetrics_"
+
+
+class ListenerOutcomes:
+    """Of one listener. See `AuthenticationOutcomes`. Source: Selector.SelectorMetrics (KIP-188, KIP-368)."""
+
+    def __init__(self, metrics: Metrics, listener: str) -> None:
+        def counter(name: str, help_text: str) -> Callable[[], None]:
+            return metrics.counter(f"{_METRIC}{name}", help_text, listener=listener).inc
+
+        self._succeeded = {
+            False: counter("successful_authentication", "Connections that have authenticated by SASL."),
+            True: counter("successful_reauthentication", "Times that connections have authenticated again by SASL."),
+        }
+        self._failed = {
+            False: counter("failed_authentication", "Connections closed because they did not authenticate by SASL."),
+            True: counter("failed_reauthentication", "Connections closed because they did not authenticate again."),
+        }
+        self.expired = counter(
+            "expired_connections_killed", "Connections closed because they were used behind the end of their session."
+        )
+
+    def succeeded(self, *, again: bool) -> None:
+        self._succeeded[again]()
+
+    def failed(self, *, again: bool) -> None:
+        self._failed[again]()
+
+
+class SaslListeners:
+    """Of one broker.
+
+    Args:
+        find: the SCRAM credentials of users.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock, metrics: Metrics, find: FindCredential) -> None:
+        self._config = config
+        self._clock = clock
+        self._find = find
+        self._settings: dict[str, SaslSettings] = {}
+        self._rules: dict[str, SaslRules] = {}
+        self._passwords: dict[str, Mapping[str, str]] = {}
+        self._secret = os.urandom(32)
+        self._protocols = {one.listener: one.security_protocol for one in config.listeners.bound}
+        self._outcomes = {
+            listener: ListenerOutcomes(metrics, listener)
+            for listener, protocol in self._protocols.items()
+            if protocol in SASL_PROTOCOLS
+        }
+        config.on_change(self._on_change)
+
+    def rules_of(self, listener: str) -> SaslRules | None:
+        """For a new connection; None for a listener without SASL."""
+        if listener not in self._outcomes:
+            return None
+        found = self._rules.get(listener)
+        if found is None:
+            found = self._rules[listener] = self._make_rules(listener)
+        return found
+
+    def connector_to(self, connector: Connector, listener: str) -> Connector:
+        """What connects to that listener of another broker and logs in.
+
+        Args:
+            connector: connects to it without logging in.
+        """
+        if listener not in self._outcomes:
+            return connector
+        return SaslConnector(connector, self._clock, partial(self._own_login, listener))
+
+    def _own_login(self, listener: str) -> OwnLogin:
+        return own_login(self._config, listener)
+
+    def _settings_of(self, listener: str) -> SaslSettings:
+        found = self._settings.get(listener)
+        if found is None:
+            found = self._settings[listener] = sasl_settings(self._config, listener)
+        return found
+
+    def _make_rules(self, listener: str) -> SaslRules:
+        config, settings = self._config, self._settings_of(listener)
+        is_tls = self._protocols[listener] in TLS_PROTOCOLS
+        limit_ms = config.ottla_sasl_timeout_ms + (config.ottla_ssl_handshake_timeout_ms if is_tls else 0)
+        return SaslRules(
+            {mechanism: self._maker(listener, mechanism) for mechanism in settings.mechanisms},
+            settings.max_reauth_ms,
+            settings.largest_bytes,
+            config.socket_request_max_bytes,
+            config.connection_failed_authentication_delay_ms / 1000,
+            limit_ms / 1000,
+            self._outcomes[listener],
+        )
+
+    def _maker(self, listener: str, mechanism: str) -> Callable[[], ServerMechanism]:
+        if mechanism == PLAIN:
+            return lambda: PlainServer(lambda: self._passwords_of(listener))
+        algorithm = ScramAlgorithm(mechanism)
+        secret = self._secret_of(listener, mechanism)
+        return lambda: ScramServer(algorithm, lambda name, is_token: self._identity(algorithm, name, is_token), secret)
+
+    def _passwords_of(self, listener: str) -> Mapping[str, str]:
+        found = self._passwords.get(listener)
+        if found is None:
+            found = self._passwords[listener] = self._settings_of(listener).passwords
+        return found
+
+    def _identity(self, algorithm: ScramAlgorithm, name: str, is_token: bool) -> ScramIdentity | None:
+        if is_token:
+            return None  # delegation tokens are not served yet
+        credential = self._find(algorithm, name)
+        return None if credential is None else ScramIdentity(credential, Principal(USER, name))
+
+    def _secret_of(self, listener: str, mechanism: str) -> bytes:
+        """From which salts of unknown users are made up: the same on all brokers where they share a password."""
+        password = self._settings_of(listener).mechanisms[mechanism].options.get("password")
+        if not password:
+            return self._secret
+        return hashlib.pbkdf2_hmac("sha256", password.encode(errors="surrogatepass"), b"unknown users", 4096)
+
+    def _on_change(self, names: Collection[str]) -> None:
+        """Many keys belong to a listener, and few changes come."""
+        self._settings.clear()
+        self._rules.clear()
+        self._passwords.clear()

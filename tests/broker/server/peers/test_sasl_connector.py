@@ -1,0 +1,163 @@
+"""How a broker logs in to another: a connection like any other, refused with the reason, logged in again in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.config.sasl import OwnLogin
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla_broker.security.sasl.plain import PlainServer
+from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
+from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
+from ottla_broker.server.handler_api import RequestContext
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
+from ottla_broker.server.peers.sasl_connector import SaslConnector
+from tests.broker.server.edge.test_sasl_connection import Outcomes
+from tests.broker.server.edge.test_throttling import Edge
+
+PASSWORD = "b-secret"
+
+
+class Peer:
+    """Another broker, which answers Heartbeat when it is told to."""
+
+    def __init__(self, network: SocketNetwork, clock: LoopClock, session_ms: int) -> None:
+        self._network = network
+        self._clock = clock
+        self.outcomes = Outcomes()
+        self.waiting: list[RequestContext] = []
+        self.arrived = asyncio.Event()
+        self.passwords = {"b": PASSWORD}
+        credentials = {one: ScramCredential.of(one, PASSWORD, b"salt", 4096) for one in ScramAlgorithm}
+
+        def scram(algorithm: ScramAlgorithm) -> Callable[[], ScramServer]:
+            identity = ScramIdentity(credentials[algorithm], Principal(USER, "b"))
+            return lambda: ScramServer(algorithm, lambda name, _: identity if name == "b" else None, b"s")
+
+        self._rules = SaslRules(
+            {
+                PLAIN: lambda: PlainServer(lambda: self.passwords),
+                SCRAM_SHA_256: scram(ScramAlgorithm.SHA_256),
+                SCRAM_SHA_512: scram(ScramAlgorithm.SHA_512),
+            },
+            dict.fromkeys((PLAIN, SCRAM_SHA_256, SCRAM_SHA_512), session_ms),
+            524288,
+            1 << 20,
+            0.001,
+            60,
+            self.outcomes,
+        )
+
+    def accept(self, connection: Any) -> SaslConnection:
+        edge = Edge()
+        client: Any = edge.connection
+        client._connection = connection
+        edge._dispatch = self._dispatch  # type: ignore[method-assign]
+        from dataclasses import replace
+
+        client._environment = replace(client._environment, dispatch=self._dispatch)
+        gate = SaslConnection(
+            client, connection, self._rules, self._dispatch, self._clock.monotonic, self._clock.call_later
+        )
+        client.reauthenticate = gate.reauthenticate
+        return gate
+
+    def _dispatch(self, context: RequestContext, frame: memoryview, body_offset: int) -> None:
+        self.waiting.append(context)
+        self.arrived.set()
+
+    async def answer(self) -> None:
+        await self.arrived.wait()
+        self.arrived.clear()
+        for context in self.waiting:
+            context.respond(HeartbeatResponse())
+        self.waiting.clear()
+
+
+@asynccontextmanager
+async def connected(
+    mechanism: str, *, password: str = PASSWORD, session_ms: int = 0
+) -> AsyncIterator[tuple[BrokerClient, Peer]]:
+    clock = LoopClock()
+    network = SocketNetwork()
+    peer = Peer(network, clock, session_ms)
+    listener = await network.listen("127.0.0.1", 0, peer.accept, max_frame_bytes=1 << 20)
+    connector = SaslConnector(network, clock, lambda: OwnLogin(mechanism, {"username": "b", "password": password}))
+    client = BrokerClient(connector, clock, "127.0.0.1", listener.port, client_id="c")
+    try:
+        yield client, peer
+    finally:
+        client.close()
+        network.close()
+        clock.cancel_all()
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512])
+async def test_a_broker_logs_in_and_its_requests_are_served(mechanism: str) -> None:
+    async with connected(mechanism) as (client, peer):
+        await client.connect()
+        asked = client.send(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
+        await peer.answer()
+        assert (await asked).error_code == 0
+        assert peer.outcomes.seen == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "reason"),
+    [
+        (PLAIN, "Authentication failed: Invalid username or password"),
+        (SCRAM_SHA_512, "due to invalid credentials with SASL mechanism SCRAM-SHA-512"),
+    ],
+)
+async def test_a_broker_with_a_wrong_password_hears_why(mechanism: str, reason: str) -> None:
+    async with connected(mechanism, password="other") as (client, peer):
+        with pytest.raises(BrokerDisconnected, match=reason) as caught:
+            await client.connect()
+        assert "other" not in str(caught.value).replace("the other side", "")
+        assert not client.is_connected
+        assert peer.outcomes.seen == ["failed"]
+
+
+async def test_a_broker_hears_which_mechanisms_there_are() -> None:
+    async with connected(PLAIN) as (client, peer):
+        del peer._rules.mechanisms[PLAIN]  # type: ignore[attr-defined]
+        with pytest.raises(BrokerDisconnected, match=r"UNSUPPORTED_SASL_MECHANISM to PLAIN.*SCRAM-SHA-256, SCRAM"):
+            await client.connect()
+
+
+async def test_a_broker_logs_in_again_while_requests_are_in_flight_and_others_wait() -> None:
+    async with connected(SCRAM_SHA_256, session_ms=1200) as (client, peer):
+        await client.connect()
+        for _ in range(3):
+            before = len(peer.outcomes.seen)
+            first = client.send(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
+            await peer.arrived.wait()
+            link: Any = client._link
+            while link.connection._held is None:  # noqa: ASYNC110 - nothing announces that its time has come
+                await asyncio.sleep(0.01)
+            second = client.send(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
+            await peer.answer()
+            assert (await first).error_code == 0
+            await peer.answer()
+            assert (await second).error_code == 0
+            assert peer.outcomes.seen[before:] == (["again"] if before else ["succeeded", "again"])[-1:]
+        assert "expired" not in peer.outcomes.seen
+
+
+async def test_a_password_that_is_not_right_any_more_ends_the_connection() -> None:
+    async with connected(PLAIN, session_ms=200) as (client, peer):
+        await client.connect()
+        peer.passwords["b"] = "another"
+        while client.is_connected:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+        assert peer.outcomes.seen == ["succeeded", "failed again"]
