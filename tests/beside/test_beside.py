@@ -11,7 +11,7 @@ from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from tests.beside import quotas
+from tests.beside import quotas, scram
 from tests.beside.comparison import both, comparable, difference
 from tests.beside.configs import cases, compare
 from tests.beside.requests import Request, Requests
@@ -60,6 +60,15 @@ def test_configurations_of_groups_are_refused_as_by_apache_kafka(tmp_path: Path,
 def test_quotas_are_set_described_and_refused_as_apache_kafka_does(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with both(tmp_path, zookeeper) as ask:
         for request in quotas.requests():
+            assert difference(*ask(request)) == "", request
+
+
+@pytest.mark.java
+def test_credentials_of_scram_are_set_described_and_refused_as_by_apache_kafka(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    with both(tmp_path, zookeeper) as ask:
+        for request in scram.requests():
             assert difference(*ask(request)) == "", request
 
 

@@ -55,6 +55,7 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
     (49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1),
     (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
+    (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (56, "AlterPartition", "alter_partition", 0, 3, 0),
     (57, "UpdateFeatures", "update_features", 0, 2, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),

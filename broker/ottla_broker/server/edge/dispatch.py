@@ -117,6 +117,7 @@ LISTED = (
     Listing(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "describe_client_quotas"),
     Listing(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "alter_client_quotas"),
     Listing(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "describe_user_scram_credentials"),
+    Listing(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, "alter_user_scram_credentials"),
     Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
     Listing(ApiKey.UPDATE_FEATURES, 0, 1, "update_features"),
     Listing(ApiKey.DESCRIBE_CLUSTER, 0, 1, "describe_cluster"),

@@ -477,6 +477,9 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiRights(
             (NeededRight(DESCRIBE, CLUSTER, "the cluster", "the error of the whole answer and of each named user"),)
         ),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiRights(
+            (NeededRight(ALTER, CLUSTER, "the cluster", "the error of each user"),)
+        ),
         ApiKey.ALTER_PARTITION: _OF_BROKERS,
         ApiKey.UPDATE_FEATURES: ApiRights((NeededRight(ALTER, CLUSTER, "the cluster", WHOLE, _cluster),)),
         ApiKey.DESCRIBE_CLUSTER: ApiRights(

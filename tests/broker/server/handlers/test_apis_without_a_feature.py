@@ -22,7 +22,6 @@ from ottla_broker.protocol.generated import create_delegation_token as create_to
 from ottla_broker.protocol.generated import delete_acls as delete
 from ottla_broker.protocol.generated import describe_acls as describe
 from ottla_broker.protocol.generated import describe_delegation_token as tokens
-from ottla_broker.protocol.generated import describe_user_scram_credentials as scram
 from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
@@ -103,25 +102,6 @@ EVERY_VERSION: list[tuple[ApiKey, Any, Any]] = [
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
         tokens.DescribeDelegationTokenRequest(owners=None),
         tokens.DescribeDelegationTokenResponse(error_code=NOT_ALLOWED),
-    ),
-    (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        scram.DescribeUserScramCredentialsRequest(users=None),
-        scram.DescribeUserScramCredentialsResponse(),
-    ),
-    (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=name) for name in ("a", "b", "", "a")]),
-        scram.DescribeUserScramCredentialsResponse(
-            results=[
-                scram.DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=message)
-                for user, code, message in (
-                    ("a", 92, "Cannot describe SCRAM credentials for the same user twice in a single request: a"),
-                    ("b", 91, "Attempt to describe a user credential that does not exist: b"),
-                    ("", 91, "Username must not be empty"),
-                )
-            ]
-        ),
     ),
     (
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
