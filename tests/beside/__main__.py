@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 
 from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.beside.comparison import both, difference
 from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests
+from tests.beside.security.matrix import compare as compare_answers
+from tests.beside.security.matrix import selected, sides
+from tests.beside.security.rows import questions
 
 app = typer.Typer(no_args_is_help=False)
 
@@ -67,6 +72,36 @@ def configs(key: Annotated[str, typer.Option(help="only this key")] = "") -> Non
         finally:
             zookeeper.stop()
     typer.echo(f"{len(asked)} changes, {sum(found.values())} answered otherwise, of {len(found)} keys")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def security(api: Annotated[str, typer.Option(help="only this API, such as DeleteTopics")] = "") -> None:
+    """Asks each API without each right that it needs, and with all, and shows where the answers differ."""
+    asked = [question for row in selected(api) for question in questions(row)]
+    count = 0
+    found: dict[tuple[str, str, str, str], list[int]] = {}
+    with tempfile.TemporaryDirectory(prefix="ottla-beside-") as folder:
+        zookeeper = ZooKeeperServer(Path(folder) / "zookeeper")
+        zookeeper.start(timeout_s=120)
+        try:
+            with sides(Path(folder), zookeeper) as brokers:
+                for question in track(asked, "asking"):
+                    where = compare_answers(brokers["ours"], brokers["theirs"], question)
+                    count += where is not None
+                    if where:
+                        rights = ", ".join(map(str, question.rights)) or "none"
+                        kind = str(question.row), question.variant, rights, where
+                        found.setdefault(kind, []).append(question.version)
+        finally:
+            zookeeper.stop()
+    table = Table("request", "versions", "about", "rights", "difference")
+    for (row, variant, rights, where), versions in found.items():
+        table.add_row(row, ", ".join(map(str, versions)), variant, rights, where)
+    if found:
+        Console().print(table)
+    typer.echo(f"{count} questions, {sum(map(len, found.values()))} answers differ")
     if found:
         raise typer.Exit(1)
 

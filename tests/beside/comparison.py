@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -79,15 +80,21 @@ WORD_FOR_WORD = frozenset(
 class Broker:
     """One of the two, over one connection, opened again when the broker has closed it."""
 
-    def __init__(self, address: str, source: str = "") -> None:
+    def __init__(self, address: str, source: str = "", tls: ssl.SSLContext | None = None) -> None:
         self._address = address
         self._source = source
+        self._tls = tls
         self._wire: Wire | None = None
 
     def ask(self, request: Request) -> Any:
         """The answer as nested dicts and lists, comparable; "closed" or "no answer" instead."""
+        unlike = UNLIKE.keys() - {"error_message"} if request.api_key in WORD_FOR_WORD else UNLIKE.keys()
+        return comparable(self.answer(request), unlike)
+
+    def answer(self, request: Request) -> Any:
+        """The response of the module of its API; "closed" or "no answer" instead."""
         if self._wire is None:
-            self._wire = Wire(self._address, source=self._source)
+            self._wire = Wire(self._address, source=self._source, tls=self._tls)
         self._wire.send(self._wire.request_bytes(request.api_key, request.version, request.body))
         try:
             frame = self._wire.frame()
@@ -98,9 +105,7 @@ class Broker:
             self.close()
             return "closed"
         _, response = codec.read_response_frame(request.api_key, request.version, memoryview(frame))
-        return comparable(
-            response, UNLIKE.keys() - {"error_message"} if request.api_key in WORD_FOR_WORD else UNLIKE.keys()
-        )
+        return response
 
     def close(self) -> None:
         if self._wire is not None:

@@ -36,7 +36,7 @@ class ApacheKafka:
         self._connect = connect
         self._broker_id = broker_id
         self.port = free_port()
-        self._properties = {
+        self.properties = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": ",".join(map(str, log_dirs)),
@@ -63,7 +63,7 @@ class ApacheKafka:
         """Returns when it names a controller. Waits for the end of the session of whoever had this id before."""
         until_unregistered(self._connect, self._broker_id)
         properties = self._directory / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with (self._directory / "out.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [find_java(), *_OPTIONS, "-cp", kafka_class_path(), "kafka.Kafka", str(properties)],

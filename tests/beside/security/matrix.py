@@ -1,0 +1,173 @@
+"""Asks both brokers every question of the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ottla.local.ports import free_port
+from ottla.local.zookeeper_server import ZooKeeperServer
+from tests.authority import Authority
+from tests.beside.comparison import UNLIKE, Broker, comparable, difference, own_chroot
+from tests.beside.security import deliberate, of_brokers, of_cluster, of_groups, of_topics, of_transactions
+from tests.beside.security.rows import Question, Row
+from tests.beside.security.world import World
+from tests.integration.apache_kafka import ApacheKafka
+from tests.integration.processes import BrokerProcess
+
+ROWS: tuple[Row, ...] = (
+    *of_topics.ROWS,
+    *of_groups.ROWS,
+    *of_transactions.ROWS,
+    *of_cluster.ROWS,
+    *of_brokers.ROWS,
+)
+ADMIN, ASKER = "admin", "asker"
+"""Common names in the certificates of the super user and of who asks."""
+_CONFIG = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": f"User:ANONYMOUS;User:CN={ADMIN}",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENT:SSL",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "ssl.client.auth": "required",
+    "auto.create.topics.enable": "true",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.cleaner.enable": "false",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "3600000",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "10000",
+    "num.io.threads": "2",
+    "num.network.threads": "1",
+    "num.recovery.threads.per.data.dir": "1",
+}
+_UNLIKE = (UNLIKE.keys() - {"topic_id", "error_message"}) | {"partition_size", "total_bytes"}
+
+
+class Side:
+    """One of the two brokers, and who asks it."""
+
+    def __init__(self, world: World, asker: Broker) -> None:
+        self.world = world
+        self._asker = asker
+
+    def ask(self, question: Question) -> Any:
+        """The answer, comparable; None when the version cannot say it."""
+        if question.row.changes:
+            self.world.restore()
+        self.world.grant(question.rights)
+        request = question.row.request(self.world, question.names, question.version)
+        if request is None:
+            return None
+        return named(comparable(self._asker.answer(request), _UNLIKE), self.world.aliases)
+
+
+def compare(ours: Side, theirs: Side, question: Question) -> str | None:
+    """The first difference, "" where there is none or a reason for it; None where nothing was asked."""
+    answer = ours.ask(question)
+    if answer is None:
+        return None
+    if deliberate.unanswered(question):
+        return "" if isinstance(answer, dict) else f"answer: {answer}, and Apache Kafka is not asked"
+    their_answer = theirs.ask(question)
+    answer = deliberate.without_internal_objects(answer, their_answer)
+    if question.is_granted:
+        answer, their_answer = (without_words(one) for one in (answer, their_answer))
+    found = difference(answer, their_answer)
+    return "" if deliberate.reason(question, answer, their_answer) else found
+
+
+def without_words(value: Any) -> Any:
+    """Messages are alike where a right is missing; others are in each broker's words."""
+    if isinstance(value, dict):
+        return {name: without_words(part) for name, part in value.items() if name != "error_message"}
+    return [without_words(one) for one in value] if isinstance(value, list) else value
+
+
+def named(value: Any, aliases: dict[str, str]) -> Any:
+    """With names in place of what is random."""
+    if isinstance(value, dict):
+        return {
+            field: "<one>" if field == "producer_id" and part != -1 else named(part, aliases)
+            for field, part in value.items()
+        }
+    if isinstance(value, list):
+        return [named(one, aliases) for one in value]
+    return aliases.get(value, value) if isinstance(value, str) else value
+
+
+class Certificates:
+    """Of one authority: a broker's, and those of its clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._authority = Authority()
+
+    def of_a_broker(self) -> dict[str, str]:
+        """Its keys."""
+        return {
+            "ssl.keystore.location": str(self._authority.issue("127.0.0.1").write(self._folder / "broker.pem")),
+            "ssl.truststore.location": str(self._authority.write_trust(self._folder / "trust.pem")),
+        }
+
+    def of_a_client(self, name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self._authority.trust_pem)
+        context.load_cert_chain(self._authority.issue(subject=name).write(self._folder / f"{name}.pem"))
+        return context
+
+
+def listeners(port: int, tls_port: int) -> dict[str, str]:
+    """A plain one for the broker itself, one over TLS for clients."""
+    return {"listeners": f"PLAINTEXT://127.0.0.1:{port},CLIENT://127.0.0.1:{tls_port}"}
+
+
+@contextlib.contextmanager
+def sides(directory: Path, zookeeper: ZooKeeperServer, *, only: str = "") -> Iterator[dict[str, Side]]:
+    """Starts "ours" and "theirs", or `only` one of them, each with all that the questions are about."""
+    certificates = Certificates(directory)
+    config = {**_CONFIG, **certificates.of_a_broker()}
+    contexts = certificates.of_a_client(ADMIN), certificates.of_a_client(ASKER)
+    found = {}
+    with contextlib.ExitStack() as cleanup:
+        for name in ("ours", "theirs"):
+            if only not in ("", name):
+                continue
+            started = _STARTERS[name](directory, own_chroot(zookeeper), config)
+            tls_port = free_port()
+            started.properties.update(listeners(started.port, tls_port))
+            cleanup.callback(started.close)
+            started.start()
+            admin, asker = (Broker(f"127.0.0.1:{tls_port}", tls=context) for context in contexts)
+            cleanup.callback(admin.close)
+            cleanup.callback(asker.close)
+            world = World(admin, f"User:CN={ASKER}")
+            world.set_up()
+            found[name] = Side(world, asker)
+        yield found
+
+
+def _ours(directory: Path, connect: str, config: dict[str, str]) -> BrokerProcess:
+    return BrokerProcess(directory / "ours", 1, connect, config)
+
+
+def _theirs(directory: Path, connect: str, config: dict[str, str]) -> ApacheKafka:
+    return ApacheKafka(directory / "theirs", 1, connect, [directory / "their-logs"], config)
+
+
+_STARTERS: dict[str, Callable[[Path, str, dict[str, str]], Any]] = {"ours": _ours, "theirs": _theirs}
+
+
+def selected(api: str = "", rows: Sequence[Row] = ROWS) -> list[Row]:
+    """Those of one API, by its name in Kafka's spelling or ours; all for ""."""
+    wanted = api.replace("_", "").lower()
+    return [row for row in rows if wanted in ("", row.api_key.name.replace("_", "").lower())]
