@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.local.ports import free_port
 from ottla.local.zookeeper_server import ZooKeeperServer
+from ottla_broker.protocol.errors import ErrorCode
 from tests.authority import Authority
 from tests.beside.comparison import UNLIKE, Broker, comparable, difference, own_chroot
 from tests.beside.security import deliberate, of_brokers, of_cluster, of_groups, of_topics, of_transactions
@@ -53,6 +54,16 @@ _CONFIG = {
 }
 _UNLIKE = (UNLIKE.keys() - {"topic_id", "error_message"}) | {"partition_size", "total_bytes"}
 
+_DENIED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+
 
 class Side:
     """One of the two brokers, and who asks it."""
@@ -74,24 +85,41 @@ class Side:
 
 def compare(ours: Side, theirs: Side, question: Question) -> str | None:
     """The first difference, "" where there is none or a reason for it; None where nothing was asked."""
+    if deliberate.unasked(question):
+        return None
     answer = ours.ask(question)
     if answer is None:
         return None
     if deliberate.unanswered(question):
         return "" if isinstance(answer, dict) else f"answer: {answer}, and Apache Kafka is not asked"
     their_answer = theirs.ask(question)
-    answer = deliberate.without_internal_objects(answer, their_answer)
-    if question.is_granted:
-        answer, their_answer = (without_words(one) for one in (answer, their_answer))
-    found = difference(answer, their_answer)
-    return "" if deliberate.reason(question, answer, their_answer) else found
+    found = difference(*alike(question, answer, their_answer))
+    return "" if deliberate.reason(question, found) else found
 
 
-def without_words(value: Any) -> Any:
-    """Messages are alike where a right is missing; others are in each broker's words."""
+def alike(question: Question, ours: Any, theirs: Any) -> tuple[Any, Any]:
+    """Both answers without what is never alike."""
+    ours = deliberate.without_internal_objects(ours, theirs)
+    ours, theirs = (without_other_words(one) for one in (ours, theirs))
+    return (once(ours), once(theirs)) if question.names_twice else (ours, theirs)
+
+
+def without_other_words(value: Any) -> Any:
+    """Messages are alike where a right is missing. The others are in each broker's words."""
     if isinstance(value, dict):
-        return {name: without_words(part) for name, part in value.items() if name != "error_message"}
-    return [without_words(one) for one in value] if isinstance(value, list) else value
+        is_denied = value.get("error_code") in _DENIED
+        return {name: without_other_words(part) for name, part in value.items() if name != "error_message" or is_denied}
+    return [without_other_words(one) for one in value] if isinstance(value, list) else value
+
+
+def once(value: Any) -> Any:
+    """What is answered twice, once: of a name that comes twice, Apache Kafka answers as many as its collections had."""
+    if isinstance(value, dict):
+        return {name: once(part) for name, part in value.items()}
+    if isinstance(value, list):
+        parts = [once(one) for one in value]
+        return [part for number, part in enumerate(parts) if part not in parts[:number]]
+    return value
 
 
 def named(value: Any, aliases: dict[str, str]) -> Any:

@@ -227,7 +227,7 @@ ROWS = (
     Row(ApiKey.FETCH, _fetch, _READ, TOPICS),
     Row(ApiKey.FETCH, _fetch_as_a_follower, (_CLUSTER_ACTION,), TOPICS, "as a follower", instead=(_READ,)),
     Row(ApiKey.LIST_OFFSETS, _list_offsets, (_DESCRIBE,), TOPICS),
-    Row(ApiKey.OFFSET_FOR_LEADER_EPOCH, _epoch_ends, (_DESCRIBE,), TOPICS),
+    Row(ApiKey.OFFSET_FOR_LEADER_EPOCH, _epoch_ends, (_DESCRIBE,), TOPICS, instead=((_CLUSTER_ACTION,),)),
     Row(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         _epoch_ends_for_a_follower,

@@ -83,6 +83,11 @@ class Question(NamedTuple):
         return f"{self.row} v{self.version}{variant}, with {', '.join(map(str, self.rights)) or 'no right'}"
 
     @property
+    def names_twice(self) -> bool:
+        """One name comes twice."""
+        return any(len(set(names)) < len(names) for names in self.names if names)
+
+    @property
     def is_granted(self) -> bool:
         """Nothing that it takes is missing."""
         return set(self.row.rights(self.names)) <= set(self.rights)
