@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.api import ApiKey
 from tests.beside.security.rows import Question
 
-_INTERNAL_OBJECT = "Request Request("
+PRINTS_AN_OBJECT = frozenset(
+    {
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    }
+)
+"""In their messages Apache Kafka prints an object of its own: `Request Request(processor=1, …) is not authorized.`"""
 
 
 def unasked(question: Question) -> str:
@@ -38,20 +45,23 @@ def has_markers_right(question: Question) -> bool:
     return any(right.resource_type.label == "Cluster" for right in question.rights)
 
 
-def without_internal_objects(ours: Any, theirs: Any) -> Any:
-    """Ours with their message where Apache Kafka prints an object of its own in place of words."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return {name: without_internal_objects(part, theirs.get(name)) for name, part in ours.items()}
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return [without_internal_objects(*pair) for pair in zip(ours, theirs, strict=True)]
-    return theirs if isinstance(theirs, str) and theirs.startswith(_INTERNAL_OBJECT) else ours
-
-
 def reason(question: Question, found: str) -> str:
     """Why the answers differ as found; "" where they should not."""
     row = question.row
     if row.api_key is ApiKey.METADATA and row.changes and found.endswith("'LEADER_NOT_AVAILABLE'"):
         return "a topic that has just been created has its leader already when ours answers"
+    if row.api_key is ApiKey.FETCH and question.version < 4 and ".records" in found:
+        return "records of older formats are made from newer ones, by each in its own way, and cut off by Apache Kafka"
+    if row.api_key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS) and question.names_twice and question.is_granted:
+        return "granted, a partition that is named twice is read twice by ours; in version 0 its offsets are refused"
+    if row.api_key is ApiKey.OFFSET_FETCH and question.version == 1 and found.endswith("says []"):
+        return "Apache Kafka loses the error of the group, which has no place of its own in this version"
+    if row.api_key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA) and not question.is_granted:
+        return "ours refuses it before it is read, so that nothing is named in the answer"
+    if row.api_key is ApiKey.WRITE_TXN_MARKERS and question.variant == "none" and has_markers_right(question):
+        return "Apache Kafka leaves out a marker without topics"
+    if row.about == "of client metrics":
+        return "Apache Kafka 3.9 has subscriptions of client metrics under KRaft alone (KIP-714)"
     if row.api_key is ApiKey.FIND_COORDINATOR and row.about == "of share groups":
         return "there is no coordinator of share groups: nobody has to ask again"
     return ""

@@ -9,7 +9,7 @@ from ottla_broker.authorization.resources import AclOperation, PatternType, Perm
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.beside.security.names import ALL_TOPICS, TOPICS, Names
-from tests.beside.security.rows import Row
+from tests.beside.security.rows import Build, Row
 from tests.beside.security.world import World
 
 _Op, _Type = AclOperation, ResourceType
@@ -91,13 +91,13 @@ def _describe_configs(world: World, names: Names, version: int) -> Any:
     return api.DescribeConfigsRequest(resources=resources)
 
 
-def _describe_odd_configs(world: World, names: Names, version: int) -> Any:
-    api = codec.module(ApiKey.DESCRIBE_CONFIGS)
-    resources = [
-        api.DescribeConfigsResource(resource_type=kind, resource_name="nope", configuration_keys=["nope"])
-        for kind in (_CLIENT_METRICS, _GROUP)
-    ]
-    return api.DescribeConfigsRequest(resources=resources)
+def _describe_config_of(kind: int) -> Build:
+    def build(world: World, names: Names, version: int) -> Any:
+        api = codec.module(ApiKey.DESCRIBE_CONFIGS)
+        resource = api.DescribeConfigsResource(resource_type=kind, resource_name="nope", configuration_keys=["nope"])
+        return api.DescribeConfigsRequest(resources=[resource])
+
+    return build
 
 
 _CHANGES = (
@@ -131,17 +131,14 @@ def _incremental_alter_configs(world: World, names: Names, version: int) -> Any:
     return api.IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
 
 
-def _incremental_alter_odd_configs(world: World, names: Names, version: int) -> Any:
-    api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-    resources = [
-        api.AlterConfigsResource(
-            resource_type=kind,
-            resource_name="nope",
-            configs=[api.AlterableConfig(name="nope", config_operation=_SET, value="1")],
-        )
-        for kind in (_CLIENT_METRICS, _GROUP)
-    ]
-    return api.IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+def _alter_config_of(kind: int) -> Build:
+    def build(world: World, names: Names, version: int) -> Any:
+        api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        config = api.AlterableConfig(name="nope", config_operation=_SET, value="1")
+        resource = api.AlterConfigsResource(resource_type=kind, resource_name="nope", configs=[config])
+        return api.IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+
+    return build
 
 
 def _alter_replica_log_dirs(world: World, names: Names, version: int) -> Any:
@@ -273,7 +270,8 @@ ROWS = (
         about="of brokers",
         instead=((_ALTER_CONFIGS,),),
     ),
-    Row(ApiKey.DESCRIBE_CONFIGS, _describe_odd_configs, (_DESCRIBE_CONFIGS,), about="of client metrics and groups"),
+    Row(ApiKey.DESCRIBE_CONFIGS, _describe_config_of(_CLIENT_METRICS), (_DESCRIBE_CONFIGS,), about="of client metrics"),
+    Row(ApiKey.DESCRIBE_CONFIGS, _describe_config_of(_GROUP), (_DESCRIBE_CONFIGS,), about="of groups"),
     Row(ApiKey.ALTER_CONFIGS, _alter_configs, (_ALTER_CONFIGS,), about="of brokers", instead=((_DESCRIBE_CONFIGS,),)),
     Row(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -284,10 +282,11 @@ ROWS = (
     ),
     Row(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        _incremental_alter_odd_configs,
+        _alter_config_of(_CLIENT_METRICS),
         (_ALTER_CONFIGS,),
-        about="of client metrics and groups",
+        about="of client metrics",
     ),
+    Row(ApiKey.INCREMENTAL_ALTER_CONFIGS, _alter_config_of(_GROUP), (_ALTER_CONFIGS,), about="of groups"),
     Row(ApiKey.ALTER_REPLICA_LOG_DIRS, _alter_replica_log_dirs, (_ALTER,), TOPICS, instead=((_ALTER_TOPIC,),)),
     Row(ApiKey.DESCRIBE_LOG_DIRS, _describe_log_dirs, (_DESCRIBE,), _ANY_TOPICS, instead=((_DESCRIBE_TOPIC,),)),
     Row(ApiKey.ELECT_LEADERS, _elect_leaders, (_ALTER,), _ANY_TOPICS, instead=((_ALTER_TOPIC,),)),
