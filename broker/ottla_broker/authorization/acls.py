@@ -140,7 +140,7 @@ class AclFilter(NamedTuple):
         return self._named(self.name)
 
     def _named(self, name: str) -> Iterator[ResourcePattern]:
-        if self.resource_type not in tuple(ResourceType) or why_no_name(name):
+        if self.resource_type not in tuple(ResourceType) or name_error(name):
             return
         for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
             if self.pattern_type in (PatternType.ANY, pattern_type):
@@ -166,7 +166,7 @@ def host_of(address: str) -> str:
     return ":".join(groups) + percent + scope
 
 
-def why_no_name(name: str) -> str:
+def name_error(name: str) -> str:
     """Why no resource with ACLs can have the name, as far as the name decides it; "" when one can."""
     if not name:
         return "Invalid empty resource name"
@@ -193,7 +193,7 @@ def valid_acl(
     kind = _known(ResourceType, resource_type, "resource type")
     if kind is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise InvalidAcl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    reason = why_no_name(name)
+    reason = name_error(name)
     if reason:
         raise InvalidAcl(reason)
     pattern = ResourcePattern(kind, name, _known(PatternType, pattern_type, "pattern type"))
