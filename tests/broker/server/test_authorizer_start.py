@@ -12,7 +12,7 @@ import pytest
 
 from ottla_broker.adapters.process import make_ports
 from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
-from ottla_broker.authorization.authorizer import Check
+from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import AclOperation, PermissionType, ResourceType
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
@@ -154,7 +154,7 @@ class Rights:
         self.version = 0
         self._rights = rights
 
-    def decide(self, principal: Principal, address: str, checks: Sequence[Check]) -> list[bool]:
+    def decide(self, principal: Principal, address: str, checks: Sequence[AclCheck]) -> list[bool]:
         return [f"{check.operation.label}:{check.resource_type.label}" == self._rights for check in checks]
 
     def allows_any(
