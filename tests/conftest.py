@@ -142,6 +142,7 @@ EXTENDED = (
 marker `extended`."""
 
 LONG = (
+    "tests/beside/test_security.py::test_every_api",
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[aiokafka]",
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[confluent-kafka]",
     "tests/compatibility/test_compatibility.py::test_the_page_says_what_a_client_does[java-",

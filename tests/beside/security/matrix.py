@@ -73,14 +73,19 @@ class Side:
         self.world = world
         self._asker = asker
 
-    def ask(self, question: Question) -> Any:
-        """The answer, comparable; None when the version cannot say it."""
+    def ask(self, question: Question, changed: Callable[[Any], Any] = lambda body: body) -> Any:
+        """The answer, comparable; None when the version cannot say it.
+
+        Args:
+            changed: gives another body of the request.
+        """
         if question.row.changes:
             self.world.restore()
         self.world.grant(question.rights)
         request = question.row.request(self.world, question.names, question.version)
         if request is None:
             return None
+        request = request._replace(body=changed(request.body))
         answer = comparable(self._asker.answer(request), _UNLIKE)
         return named(answer, {**self.world.aliases, **new_ids(answer, self.world.aliases)})
 
