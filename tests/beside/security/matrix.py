@@ -210,7 +210,8 @@ def sides(directory: Path, zookeeper: ZooKeeperServer, *, only: str = "") -> Ite
 
 
 def _ours(directory: Path, connect: str, config: dict[str, str]) -> BrokerProcess:
-    return BrokerProcess(directory / "ours", 1, connect, config)
+    """Without the key, nobody sends what only brokers send, whatever the right."""
+    return BrokerProcess(directory / "ours", 1, connect, {**config, "ottla.broker.request.listeners": "CLIENT"})
 
 
 def _theirs(directory: Path, connect: str, config: dict[str, str]) -> ApacheKafka:
