@@ -31,6 +31,7 @@ from ottla_broker.server.edge.connection_limits import plain
 from ottla_broker.server.handler_api import RequestContext
 
 _DENIED: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_FIRST_JOIN_GROUP_WITHOUT_PROTOCOL: Final = 7
 _TOPIC_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 ONLY_FROM_BROKERS: Final[Mapping[ApiKey, int]] = {
@@ -84,12 +85,19 @@ def has_right_of_brokers(context: RequestContext) -> bool:
     return is_marker and context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def refuse_whole(api_key: ApiKey, error: ErrorCode) -> Any:
+def refuse_whole(api_key: ApiKey, version: int, error: ErrorCode) -> Any:
     """An answer that has nothing but the error of the whole request."""
     module = codec.module(api_key)
+    others: dict[str, object] = {}
+    if api_key is ApiKey.JOIN_GROUP and version >= _FIRST_JOIN_GROUP_WITHOUT_PROTOCOL:
+        others["protocol_name"] = None
+    elif api_key is ApiKey.INIT_PRODUCER_ID:
+        others["producer_epoch"] = -1
+    elif api_key is ApiKey.UPDATE_FEATURES:
+        others["error_message"] = error.message
     name = api_key.name.replace("_", "").lower() + "response"
     response = next(kind for kind_name, kind in vars(module).items() if kind_name.lower() == name)
-    return response(error_code=int(error))
+    return response(error_code=int(error), **others)
 
 
 def is_from_broker(api_key: ApiKey, request: Any) -> bool:

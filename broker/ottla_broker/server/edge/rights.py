@@ -17,12 +17,13 @@ Source: the calls of authHelper in kafka.server.KafkaApis, and of authorize in A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 
@@ -94,7 +95,8 @@ class Entries(NamedTuple):
         check: the question about one entry; None where there is none, as for a topic id that is unknown.
         refused: gives the answer to one entry.
         whole: questions about the request, in their order; without one of them each entry is refused.
-        error: in place of that of the resource's type.
+        instead: a right that stands for those of all entries; nobody is told that it is missing.
+        passes_repeated: entries that come twice reach the handler, which refuses them for that.
         only_at_controller: another broker answers NOT_CONTROLLER for each, and asks for no right.
     """
 
@@ -103,7 +105,8 @@ class Entries(NamedTuple):
     check: Callable[[Services, Any, Any], AclCheck | None]
     refused: Callable[[Any, Any, ErrorCode], Refused]
     whole: tuple[Callable[[Any], AclCheck | None], ...] = ()
-    error: ErrorCode | None = None
+    instead: AclCheck | None = None
+    passes_repeated: bool = False
     only_at_controller: bool = False
 
 
@@ -145,20 +148,15 @@ def _committed_topic(services: Services, request: Any, topic: Any) -> AclCheck |
     return None if name is None else AclCheck(READ, TOPIC, name)
 
 
-def _topic_of_epochs(services: Services, request: Any, topic: Any) -> AclCheck:
-    if request.replica_id >= 0:
-        return AclCheck(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
-    return AclCheck(DESCRIBE, TOPIC, topic.topic)
+def _config_of(
+    operation: AclOperation, on_cluster: Collection[ConfigResourceType]
+) -> Callable[[Services, Any, Any], AclCheck | None]:
+    """The handler refuses resources of other types than those on the cluster, and topics."""
 
-
-_CONFIG_TOPIC: Final = 2
-
-
-def _config_of(operation: AclOperation) -> Callable[[Services, Any, Any], AclCheck]:
-    def check(services: Services, request: Any, resource: Any) -> AclCheck:
-        if resource.resource_type == _CONFIG_TOPIC:
+    def check(services: Services, request: Any, resource: Any) -> AclCheck | None:
+        if resource.resource_type == ConfigResourceType.TOPIC:
             return AclCheck(operation, TOPIC, resource.resource_name)
-        return AclCheck(operation, CLUSTER, CLUSTER_NAME)
+        return AclCheck(operation, CLUSTER, CLUSTER_NAME) if resource.resource_type in on_cluster else None
 
     return check
 
@@ -255,13 +253,11 @@ def _altered_quotas(wire: Any, entry: Any, error: ErrorCode) -> Refused:
 
 
 _OF_BROKERS: Final = ApiRights((NeededRight(CLUSTER_ACTION, CLUSTER, "the cluster", WHOLE),))
-_ALTER_CONFIGS: Final = ApiRights(
-    (
-        NeededRight(ALTER_CONFIGS, TOPIC, "each topic", "the error of its result"),
-        NeededRight(ALTER_CONFIGS, CLUSTER, "each other resource", "the error of its result"),
-    ),
-    Entries("resources", "responses", _config_of(ALTER_CONFIGS), _altered_configs),
+_ALTER_CONFIGS: Final = (
+    NeededRight(ALTER_CONFIGS, TOPIC, "each topic", "the error of its result"),
+    NeededRight(ALTER_CONFIGS, CLUSTER, "each other resource", "the error of its result"),
 )
+_ON_CLUSTER: Final = frozenset(ConfigResourceType) - {ConfigResourceType.TOPIC}
 _NO_MEMBER: Final = (NeededRight(READ, GROUP, "the group", WHOLE, _group),)
 
 RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
@@ -365,10 +361,16 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiRights(
             (
-                NeededRight(CLUSTER_ACTION, CLUSTER, "a request of a follower", _TOPIC_ERROR),
-                NeededRight(DESCRIBE, TOPIC, "each topic of a consumer's request", _IN_PARTITIONS),
+                NeededRight(CLUSTER_ACTION, CLUSTER, "all topics", "the next right decides"),
+                NeededRight(DESCRIBE, TOPIC, "each topic", _IN_PARTITIONS),
             ),
-            Entries("topics", "topics", _topic_of_epochs, _epochs, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            Entries(
+                "topics",
+                "topics",
+                _topic_of(DESCRIBE, "topic"),
+                _epochs,
+                instead=AclCheck(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME),
+            ),
         ),
         ApiKey.ADD_PARTITIONS_TO_TXN: ApiRights(
             (
@@ -416,9 +418,17 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 NeededRight(DESCRIBE_CONFIGS, TOPIC, "each topic", "the error of its result"),
                 NeededRight(DESCRIBE_CONFIGS, CLUSTER, "each other resource", "the error of its result"),
             ),
-            Entries("resources", "results", _config_of(DESCRIBE_CONFIGS), _described_configs),
+            Entries("resources", "results", _config_of(DESCRIBE_CONFIGS, _ON_CLUSTER), _described_configs),
         ),
-        ApiKey.ALTER_CONFIGS: _ALTER_CONFIGS,
+        ApiKey.ALTER_CONFIGS: ApiRights(
+            _ALTER_CONFIGS,
+            Entries(
+                "resources",
+                "responses",
+                _config_of(ALTER_CONFIGS, _ON_CLUSTER - {ConfigResourceType.BROKER_LOGGER}),
+                _altered_configs,
+            ),
+        ),
         ApiKey.ALTER_REPLICA_LOG_DIRS: ApiRights((NeededRight(ALTER, CLUSTER, "the cluster", _IN_EVERY_PARTITION),)),
         ApiKey.DESCRIBE_LOG_DIRS: ApiRights(
             (NeededRight(DESCRIBE, CLUSTER, "the cluster", f"{WHOLE} (v3+), no result", _cluster),)
@@ -426,7 +436,7 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
         ApiKey.SASL_AUTHENTICATE: ApiRights(),
         ApiKey.CREATE_PARTITIONS: ApiRights(
             (NeededRight(ALTER, TOPIC, "each topic", "the error of the topic"),),
-            Entries("topics", "results", _topic_of(ALTER), _grown_topic, only_at_controller=True),
+            Entries("topics", "results", _topic_of(ALTER), _grown_topic, passes_repeated=True, only_at_controller=True),
         ),
         ApiKey.CREATE_DELEGATION_TOKEN: ApiRights(
             (NeededRight(CREATE_TOKENS, USER, "another owner than the requester", WHOLE),)
@@ -450,7 +460,16 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 ),
             )
         ),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: _ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiRights(
+            _ALTER_CONFIGS,
+            Entries(
+                "resources",
+                "responses",
+                _config_of(ALTER_CONFIGS, _ON_CLUSTER),
+                _altered_configs,
+                passes_repeated=True,
+            ),
+        ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiRights(
             (NeededRight(ALTER, CLUSTER, "the cluster", "the error of the whole answer and of each partition"),)
         ),
@@ -505,7 +524,7 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
         ApiKey.ALLOCATE_PRODUCER_IDS: _OF_BROKERS,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiRights(
             (
-                NeededRight(READ, GROUP, "the group", WHOLE, _group),
+                NeededRight(READ, GROUP, "the group", WHOLE),
                 NeededRight(DESCRIBE, TOPIC, "each topic that a member names", WHOLE),
             )
         ),
@@ -516,7 +535,6 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                     DESCRIBE, TOPIC, "each topic of its members", "the error of the group, without its members"
                 ),
             ),
-            Entries("group_ids", "groups", _named(DESCRIBE, GROUP), _described_group),
         ),
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: ApiRights(),
         ApiKey.PUSH_TELEMETRY: ApiRights(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.authorization.authorizer import AclCheck
@@ -28,6 +29,8 @@ async def withhold(services: Services, context: RequestContext, request: Any, en
             setattr(request, entries.requested, [])
             error = ERROR_WITHOUT[check.resource_type]
             return [await _answer(context, entries, one, error) async for one in context.each(requested)]
+    if entries.instead is not None and context.may(*entries.instead, logs=False):
+        return []
     checks: list[AclCheck | None] = []
     names: dict[tuple[AclOperation, ResourceType], list[str]] = {}
     async for one in context.each(requested):
@@ -35,15 +38,18 @@ async def withhold(services: Services, context: RequestContext, request: Any, en
         checks.append(check)
         if check is not None:
             names.setdefault(check[:2], []).append(check.name)
+    repeated: set[AclCheck] = set()
+    if entries.passes_repeated:
+        times = Counter([check async for check in context.each(checks) if check is not None])
+        repeated = {check async for check, count in context.each(times.items()) if count > 1}
     denied = {kind: await context.denied_of_many(*kind, some) for kind, some in names.items()}
     if not any(denied.values()):
         return []
     left: list[Any] = []
     answers: list[Any] = []
     async for one, check in context.each(zip(requested, checks, strict=True)):
-        if check is not None and check.name in denied[check[:2]]:
-            error = entries.error or ERROR_WITHOUT[check.resource_type]
-            answers.append(await _answer(context, entries, one, error))
+        if check is not None and check.name in denied[check[:2]] and check not in repeated:
+            answers.append(await _answer(context, entries, one, ERROR_WITHOUT[check.resource_type]))
         else:
             left.append(one)
     setattr(request, entries.requested, left)

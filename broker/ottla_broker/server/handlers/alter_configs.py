@@ -14,6 +14,7 @@ Versions
 
 from __future__ import annotations
 
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.protocol.generated.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -23,7 +24,6 @@ from ottla_broker.protocol.generated.alter_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
-    ConfigResourceType,
     Operation,
     OperationType,
     change_each,

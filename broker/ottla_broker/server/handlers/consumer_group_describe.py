@@ -45,9 +45,13 @@ async def handle(
         return ConsumerGroupDescribeResponse(groups=groups)
     wants_operations = request.include_authorized_operations
     wanted = await context.distinct(request.group_ids)
+    denied = await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    refusal = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return ConsumerGroupDescribeResponse(
         groups=[
-            await _described(
+            DescribedGroup(group_id=group_id, error_code=refusal)
+            if group_id in denied
+            else await _described(
                 services,
                 context,
                 group_id,

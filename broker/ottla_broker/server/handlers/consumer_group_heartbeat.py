@@ -41,6 +41,8 @@ async def handle(
     """Answers when the log has what the heartbeat changed."""
     if not serves_consumer_groups(services):
         return ConsumerGroupHeartbeatResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+    if not context.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     version = context.api_version
     names = request.subscribed_topic_names
     if names and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names):

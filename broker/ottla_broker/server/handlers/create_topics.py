@@ -53,6 +53,7 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
         times[topic.name] += 1
     refused: dict[int, CreatableTopicResult] = {}
     denied: Set[str] = NOTHING
+    hidden = await context.denied_of_many(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, times, logs=False)
     if not context.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, logs=False):
         denied = await context.denied_of_many(AclOperation.CREATE, ResourceType.TOPIC, times)
     wanted: list[tuple[int, NewTopic]] = []
@@ -73,13 +74,21 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
                 refused[index] = _refusal(topic.name, error.code, error.message)
     results = dict(refused)
     if wanted:
-        for (index, _), result in zip(wanted, await _create(services, context, request, wanted), strict=True):
+        for (index, _), result in zip(wanted, await _create(services, context, request, wanted, hidden), strict=True):
             results[index] = result
+    if hidden and services.controller.is_active:
+        async for result in context.each(results.values()):
+            if result.name in hidden:
+                result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return CreateTopicsResponse(topics=[results[index] for index in sorted(results)])
 
 
 async def _create(
-    services: Services, context: RequestContext, request: CreateTopicsRequest, wanted: list[tuple[int, NewTopic]]
+    services: Services,
+    context: RequestContext,
+    request: CreateTopicsRequest,
+    wanted: list[tuple[int, NewTopic]],
+    hidden: Set[str],
 ) -> list[CreatableTopicResult]:
     try:
         results = await services.controller.create_topics(
@@ -92,9 +101,6 @@ async def _create(
     except KafkaError as error:
         return [_refusal(new.name, error.code, error.message) async for _, new in context.each(wanted)]
     config = services.dynamic_config.config
-    hidden = await context.denied_of_many(
-        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, (new.name for _, new in wanted), logs=False
-    )
     return [
         _response(result, config, request.validate_only, hides_config=result.name in hidden)
         async for result in context.each(results, 5)
@@ -127,9 +133,7 @@ def _response(
     if result.error is not ErrorCode.NONE or plan is None:
         return _refusal(result.name, result.error, result.message)
     response = CreatableTopicResult(name=result.name, configs=[])
-    if hides_config:
-        response.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    else:
+    if not hides_config:
         response.num_partitions = len(plan.topic.partitions)
         response.replication_factor = len(plan.topic.partitions[0].replicas)
         response.configs = [
@@ -142,7 +146,7 @@ def _response(
             )
             for found in config.topic_config(plan.overrides).describe_all()
         ]
-    if not validate_only and plan.topic.topic_id is not None:
+    if not validate_only and not hides_config and plan.topic.topic_id is not None:
         response.topic_id = plan.topic.topic_id
     return response
 

@@ -76,8 +76,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
         if name is not None and name in denied:
             # Its id is no secret, its name is.
             known = None if state.name is None and name in hidden else name
-            denial = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            responses.append(_result(known, topic_id, denial, denial.message))
+            responses.append(_result(known, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         elif name is not None:
             result = results[name]
             kept = None if result.error is ErrorCode.UNKNOWN_TOPIC_ID else name

@@ -38,8 +38,8 @@ async def handle(
 ) -> DescribeClientQuotasResponse:
     """One entry for each entity that has a quota and matches."""
     if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeClientQuotasResponse(error_code=int(denial), error_message=denial.message, entries=None)
+        denial = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return DescribeClientQuotasResponse(error_code=denial, error_message=None, entries=None)
     try:
         wanted = parse_filter(
             ((one.entity_type, one.match_type, one.match) for one in request.components), request.strict

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.config import ConfigDescription
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.controller.decisions.topic_rules import check_name
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +35,7 @@ from ottla_broker.protocol.generated.describe_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.handlers.shared.client_metrics_changes import describe_client_metrics
-from ottla_broker.server.handlers.shared.config_changes import ConfigResourceType, check_broker, entity_of
+from ottla_broker.server.handlers.shared.config_changes import check_broker, entity_of
 from ottla_broker.server.store.dynamic_config import TOPICS, DynamicConfig
 from ottla_broker.server.turns import ELEMENTS_PER_TURN
 

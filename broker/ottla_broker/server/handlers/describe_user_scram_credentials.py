@@ -37,7 +37,7 @@ async def handle(
         denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(
             error_code=int(denial),
-            error_message=denial.message,
+            error_message=None,
             results=[
                 DescribeUserScramCredentialsResult(user=user, error_code=int(denial), error_message=denial.message)
                 for user in await context.distinct([user.name async for user in context.each(request.users or ())])

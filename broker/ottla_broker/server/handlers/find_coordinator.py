@@ -77,7 +77,7 @@ async def handle(
                 host=endpoint.host,
                 port=endpoint.port,
                 error_code=int(error),
-                error_message="" if error is ErrorCode.NONE else error.message,
+                error_message="" if error is ErrorCode.NONE or key in denied else error.message,
             )
         )
     return FindCoordinatorResponse(coordinators=coordinators)

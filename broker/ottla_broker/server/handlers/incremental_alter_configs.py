@@ -16,6 +16,7 @@ Versions
 
 from __future__ import annotations
 
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.incremental_alter_configs import (
     AlterableConfig,
@@ -27,7 +28,6 @@ from ottla_broker.protocol.generated.incremental_alter_configs import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
-    ConfigResourceType,
     Operation,
     OperationType,
     change_each,

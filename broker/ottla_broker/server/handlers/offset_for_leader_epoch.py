@@ -4,8 +4,8 @@ Behaviour
     The largest epoch in the leader's log at or below the requested one, and its end offset: the log end offset for the
     latest epoch, (-1, -1) when it is unknown. Only the leader responds.
 Rights, in this order
-    ClusterAction:Cluster (a request of a follower): TOPIC_AUTHORIZATION_FAILED in every partition.
-    Describe:Topic (each topic of a consumer's request): the error in each of its partitions.
+    ClusterAction:Cluster (all topics): the next right decides.
+    Describe:Topic (each topic): the error in each of its partitions.
 Errors, in this order, per partition
     KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (not here), UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH,
     UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER (not the leader).

@@ -157,6 +157,7 @@ def handle(
             records: memoryview | None = data.records  # type: ignore[assignment]
             if name in denied:
                 _refuse(entry, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), context, acks, name)
+                entry.error_message = None
                 continue
             if partition is None or is_read_only or partition.log.state.is_failed:
                 if not name and version >= _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -280,6 +281,7 @@ class _WaitingBatches:
     def _on_verified(self, batch: _WaitingBatch, outcome: TransactionalAppend | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             self._end(batch, outcome)
+            batch.entry.log_start_offset = -1  # the log was not asked
         else:
             self._append(batch._replace(transaction=outcome, is_verified=True))
 

@@ -120,14 +120,14 @@ def test_the_page_and_the_docstrings_of_the_handlers_have_the_rights_of_the_tabl
 async def test_an_entry_without_its_right_is_answered_and_the_others_reach_the_handler(listing: Listing) -> None:
     entries = RIGHTS[listing.api_key].entries
     assert entries is not None
-    request = request_of(listing, "mine", "secret", "secret")
+    request = request_of(listing, "mine", "secret-1", "secret-2")
     left = [getattr(request, entries.requested)[0]]
-    answers = await withheld_from(listing, request, "secret")
+    answers = await withheld_from(listing, request, "secret-1", "secret-2", CLUSTER_NAME)
     assert getattr(request, entries.requested) == left
     assert len(answers) == 2
-    check = entries.check(None, request, entry_of(listing.api_key, "secret"))  # type: ignore[arg-type]
+    check = entries.check(None, request, entry_of(listing.api_key, "secret-1"))  # type: ignore[arg-type]
     assert check is not None
-    error = int(entries.error or ERROR_WITHOUT[check.resource_type])
+    error = int(ERROR_WITHOUT[check.resource_type])
     for answer in answers:
         assert "secret" in repr(answer)
         of_each = getattr(answer, "partitions", None) or [answer]
@@ -138,6 +138,20 @@ async def test_an_entry_without_its_right_is_answered_and_the_others_reach_the_h
     for version in range(listing.lowest, listing.highest + 1):
         written = b"".join(bytes(chunk) for chunk in wire.write_response(version, response))
         assert b"secret" in written or version >= 10  # by topic id
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.CREATE_PARTITIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
+async def test_what_is_named_twice_is_refused_for_that(api_key: ApiKey) -> None:
+    listing = next(one for one in LISTED if one.api_key is api_key)
+    request = request_of(listing, "secret", "secret")
+    assert await withheld_from(listing, request, "secret") == []
+    assert len(getattr(request, "resources", None) or request.topics) == 2
+
+
+async def test_whoever_may_act_on_the_cluster_needs_no_right_on_topics_to_look_up_epochs() -> None:
+    listing = next(one for one in LISTED if one.api_key is ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    assert await withheld_from(listing, request_of(listing, "secret"), "secret") == []
+    assert len(await withheld_from(listing, request_of(listing, "secret"), "secret", CLUSTER_NAME)) == 1
 
 
 @pytest.mark.parametrize("listing", WITH_ENTRIES, ids=lambda listing: f"{listing.module}-{listing.highest}")

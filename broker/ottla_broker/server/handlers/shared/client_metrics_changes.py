@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla_broker.config.client_metrics import LIST_KEYS, parse_subscription
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.handlers.shared.config_changes import (
-    ConfigResourceType,
     Operation,
     apply_operations,
     check_names,

@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
 from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.log_levels import LEVELS
+from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
@@ -48,15 +49,6 @@ class AlteredResource(Protocol):
 
 _Resource = TypeVar("_Resource", bound=AlteredResource)
 _ResourceResponse = TypeVar("_ResourceResponse")
-
-
-class ConfigResourceType(IntEnum):
-    """Resource types of the config APIs that are served."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
 
 
 class OperationType(IntEnum):

@@ -1,0 +1,14 @@
+"""The types of resources that have a configuration, by their codes in the config APIs. Source: ConfigResource.Type."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ConfigResourceType(IntEnum):
+    """Those that are served."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
