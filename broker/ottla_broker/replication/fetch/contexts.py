@@ -145,8 +145,8 @@ class SessionlessContext:
         by_id = params.capabilities.uses_topic_ids
         for topic in self._requested if part is None else part:
             name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
-            by_index = replicas.topics.get(name) if name is not None else None
             is_denied = params.may_read is not None and name is not None and not params.may_read(name)
+            by_index = replicas.topics.get(name) if name is not None else None
             self.requested_topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
             for requested in topic.partitions:
                 item = PartitionFetch(name or "", requested)
