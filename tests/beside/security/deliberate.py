@@ -58,6 +58,10 @@ def reason(question: Question, found: str) -> str:
         return "Apache Kafka loses the error of the group, which has no place of its own in this version"
     if row.api_key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA) and not question.is_granted:
         return "ours refuses it before it is read, so that nothing is named in the answer"
+    if row.api_key is ApiKey.LEADER_AND_ISR and "_EPOCH" not in found and ": []" in found:
+        return "a stale one is looked at no further: its answer names no partition"
+    if row.api_key is ApiKey.CONTROLLED_SHUTDOWN and found.endswith("'UNKNOWN_SERVER_ERROR'"):
+        return "Apache Kafka fails at the epoch of a broker that there is not"
     if row.api_key is ApiKey.WRITE_TXN_MARKERS and question.variant == "none" and has_markers_right(question):
         return "Apache Kafka leaves out a marker without topics"
     if row.about == "of client metrics":

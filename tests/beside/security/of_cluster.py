@@ -206,6 +206,19 @@ def _describe_all_scram(world: World, names: Names, version: int) -> Any:
     return codec.module(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS).DescribeUserScramCredentialsRequest(users=None)
 
 
+def _alter_scram(world: World, names: Names, version: int) -> Any:
+    """Removes what nobody has, twice, and sets what is too little."""
+    api = codec.module(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    deletions = [
+        api.ScramCredentialDeletion(name=name, mechanism=mechanism)
+        for name, mechanism in (("alice", 1), ("bob", 2), ("bob", 2), ("carl", 9))
+    ]
+    upsertion = api.ScramCredentialUpsertion(
+        name="dora", mechanism=1, iterations=1, salt=b"salt", salted_password=b"salted"
+    )
+    return api.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[upsertion])
+
+
 def _update_features(world: World, names: Names, version: int) -> Any:
     api = codec.module(ApiKey.UPDATE_FEATURES)
     update = api.FeatureUpdateKey(feature="nope", max_version_level=1)
@@ -302,6 +315,7 @@ ROWS = (
     Row(ApiKey.ALTER_CLIENT_QUOTAS, _alter_quotas, (_ALTER_CONFIGS,), instead=((_ALTER,),)),
     Row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _describe_scram, (_DESCRIBE,)),
     Row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _describe_all_scram, (_DESCRIBE,), about="of all"),
+    Row(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _alter_scram, (_ALTER,), instead=((_DESCRIBE,), (_ALTER_CONFIGS,))),
     Row(ApiKey.UPDATE_FEATURES, _update_features, (_ALTER,), instead=((_DESCRIBE,),)),
     Row(ApiKey.DESCRIBE_CLUSTER, _describe_cluster, (_DESCRIBE,), instead=((_ALTER,), (_ALL,))),
     Row(ApiKey.METADATA, _metadata, (_DESCRIBE,), about="of the cluster", lowest=8, highest=10, instead=((_ALL,),)),
