@@ -35,6 +35,7 @@ class _Context(SimpleNamespace):
     """What a test gives, and the rights of a client of a broker without an authorizer."""
 
     api_name = "Test"
+    principal = ANONYMOUS
     may = RequestContext.may
     may_any = RequestContext.may_any
     denied = RequestContext.denied

@@ -17,7 +17,7 @@ Source: the calls of authHelper in kafka.server.KafkaApis, and of authorize in A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, Res
 from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.number_text import whole_number
 
 if TYPE_CHECKING:
     from ottla_broker.server.handler_api import Services
@@ -96,7 +97,7 @@ class Entries(NamedTuple):
         refused: gives the answer to one entry.
         whole: questions about the request, in their order; without one of them each entry is refused.
         instead: a right that stands for those of all entries; nobody is told that it is missing.
-        passes_repeated: entries that come twice reach the handler, which refuses them for that.
+        identity: where entries that come twice reach the handler, which refuses them for that: what makes two the same.
         only_at_controller: another broker answers NOT_CONTROLLER for each, and asks for no right.
     """
 
@@ -106,7 +107,7 @@ class Entries(NamedTuple):
     refused: Callable[[Any, Any, ErrorCode], Refused]
     whole: tuple[Callable[[Any], AclCheck | None], ...] = ()
     instead: AclCheck | None = None
-    passes_repeated: bool = False
+    identity: Callable[[Any], Hashable] | None = None
     only_at_controller: bool = False
 
 
@@ -149,14 +150,20 @@ def _committed_topic(services: Services, request: Any, topic: Any) -> AclCheck |
 
 
 def _config_of(
-    operation: AclOperation, on_cluster: Collection[ConfigResourceType]
+    operation: AclOperation, on_cluster: Collection[ConfigResourceType], *, of_any_broker: bool = False
 ) -> Callable[[Services, Any, Any], AclCheck | None]:
-    """The handler refuses resources of other types than those on the cluster, and topics."""
+    """The handler refuses resources of other types than those on the cluster, and topics; and other brokers' ones."""
 
     def check(services: Services, request: Any, resource: Any) -> AclCheck | None:
-        if resource.resource_type == ConfigResourceType.TOPIC:
-            return AclCheck(operation, TOPIC, resource.resource_name)
-        return AclCheck(operation, CLUSTER, CLUSTER_NAME) if resource.resource_type in on_cluster else None
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == ConfigResourceType.TOPIC:
+            return AclCheck(operation, TOPIC, name)
+        if kind not in on_cluster:
+            return None
+        is_of_broker = kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+        if is_of_broker and name and not of_any_broker and whole_number(name) != services.broker_id:
+            return None
+        return AclCheck(operation, CLUSTER, CLUSTER_NAME)
 
     return check
 
@@ -418,7 +425,12 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 NeededRight(DESCRIBE_CONFIGS, TOPIC, "each topic", "the error of its result"),
                 NeededRight(DESCRIBE_CONFIGS, CLUSTER, "each other resource", "the error of its result"),
             ),
-            Entries("resources", "results", _config_of(DESCRIBE_CONFIGS, _ON_CLUSTER), _described_configs),
+            Entries(
+                "resources",
+                "results",
+                _config_of(DESCRIBE_CONFIGS, _ON_CLUSTER, of_any_broker=True),
+                _described_configs,
+            ),
         ),
         ApiKey.ALTER_CONFIGS: ApiRights(
             _ALTER_CONFIGS,
@@ -436,7 +448,14 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
         ApiKey.SASL_AUTHENTICATE: ApiRights(),
         ApiKey.CREATE_PARTITIONS: ApiRights(
             (NeededRight(ALTER, TOPIC, "each topic", "the error of the topic"),),
-            Entries("topics", "results", _topic_of(ALTER), _grown_topic, passes_repeated=True, only_at_controller=True),
+            Entries(
+                "topics",
+                "results",
+                _topic_of(ALTER),
+                _grown_topic,
+                identity=lambda topic: topic.name,
+                only_at_controller=True,
+            ),
         ),
         ApiKey.CREATE_DELEGATION_TOKEN: ApiRights(
             (NeededRight(CREATE_TOKENS, USER, "another owner than the requester", WHOLE),)
@@ -467,7 +486,7 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 "responses",
                 _config_of(ALTER_CONFIGS, _ON_CLUSTER),
                 _altered_configs,
-                passes_repeated=True,
+                identity=lambda resource: (resource.resource_type, resource.resource_name),
             ),
         ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiRights(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.authorization.authorizer import AclCheck
@@ -38,17 +38,19 @@ async def withhold(services: Services, context: RequestContext, request: Any, en
         checks.append(check)
         if check is not None:
             names.setdefault(check[:2], []).append(check.name)
-    repeated: set[AclCheck] = set()
-    if entries.passes_repeated:
-        times = Counter([check async for check in context.each(checks) if check is not None])
-        repeated = {check async for check, count in context.each(times.items()) if count > 1}
+    times: dict[Hashable, int] = {}
+    identity = entries.identity
+    if identity is not None:
+        async for one in context.each(requested):
+            times[identity(one)] = times.get(identity(one), 0) + 1
     denied = {kind: await context.denied_of_many(*kind, some) for kind, some in names.items()}
     if not any(denied.values()):
         return []
     left: list[Any] = []
     answers: list[Any] = []
     async for one, check in context.each(zip(requested, checks, strict=True)):
-        if check is not None and check.name in denied[check[:2]] and check not in repeated:
+        is_repeated = identity is not None and times[identity(one)] > 1
+        if check is not None and check.name in denied[check[:2]] and not is_repeated:
             answers.append(await _answer(context, entries, one, ERROR_WITHOUT[check.resource_type]))
         else:
             left.append(one)

@@ -24,7 +24,7 @@ Versions
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Container, Set
 
 from ottla_broker.authorization.access import NOTHING
 from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
@@ -72,14 +72,13 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
                 wanted.append((index, _new_topic(topic)))
             except KafkaError as error:
                 refused[index] = _refusal(topic.name, error.code, error.message)
+    if services.controller.is_active:
+        for result in refused.values():
+            _hide_config(result, hidden)
     results = dict(refused)
     if wanted:
         for (index, _), result in zip(wanted, await _create(services, context, request, wanted, hidden), strict=True):
             results[index] = result
-    if hidden and services.controller.is_active:
-        async for result in context.each(results.values()):
-            if result.name in hidden:
-                result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return CreateTopicsResponse(topics=[results[index] for index in sorted(results)])
 
 
@@ -133,7 +132,9 @@ def _response(
     if result.error is not ErrorCode.NONE or plan is None:
         return _refusal(result.name, result.error, result.message)
     response = CreatableTopicResult(name=result.name, configs=[])
-    if not hides_config:
+    if hides_config:
+        _hide_config(response, (result.name,))
+    else:
         response.num_partitions = len(plan.topic.partitions)
         response.replication_factor = len(plan.topic.partitions[0].replicas)
         response.configs = [
@@ -149,6 +150,11 @@ def _response(
     if not validate_only and not hides_config and plan.topic.topic_id is not None:
         response.topic_id = plan.topic.topic_id
     return response
+
+
+def _hide_config(result: CreatableTopicResult, hidden: Container[str]) -> None:
+    if result.name in hidden:
+        result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _refusal(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

@@ -280,8 +280,7 @@ class _WaitingBatches:
 
     def _on_verified(self, batch: _WaitingBatch, outcome: TransactionalAppend | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
-            self._end(batch, outcome)
-            batch.entry.log_start_offset = -1  # the log was not asked
+            self._end(batch, outcome, asked_log=False)
         else:
             self._append(batch._replace(transaction=outcome, is_verified=True))
 
@@ -307,9 +306,11 @@ class _WaitingBatches:
             _on_appended(partition, info, self._acks, entry, self._delayed)
             self._delayed.one_done()
 
-    def _end(self, batch: _WaitingBatch, error: KafkaError) -> None:
+    def _end(self, batch: _WaitingBatch, error: KafkaError, *, asked_log: bool = True) -> None:
         partition = batch.partition
         _refuse(batch.entry, error, self._context, self._acks, partition.topic, partition, batch.records)
+        if not asked_log:
+            batch.entry.log_start_offset = -1
         self._delayed.one_done()
 
 
