@@ -33,6 +33,7 @@ from ottla_broker.quotas.entities import QuotaEntity
 from ottla_broker.security.sasl.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, ScramAlgorithm, ScramCredential
 from ottla_broker.server.handler_api import RequestContext, Services
 
+_WITHOUT_MESSAGE = (ErrorCode.NOT_CONTROLLER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _ALGORITHMS = {algorithm.code: algorithm for algorithm in ScramAlgorithm}
 
 
@@ -68,7 +69,7 @@ async def handle(
             await _store(services, user, changes[user])
         except KafkaError as error:
             result.error_code = int(error.code)
-            result.error_message = None if error.code is ErrorCode.NOT_CONTROLLER else error.message
+            result.error_message = None if error.code in _WITHOUT_MESSAGE else error.message
         results.append(result)
     return AlterUserScramCredentialsResponse(results=results)
 
