@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ottla_broker.authorization.access import Access
 from ottla_broker.controller.acts import isr_writes
 from ottla_broker.controller.decisions import isr_changes
 from ottla_broker.controller.decisions import leader_election as elections
@@ -46,6 +47,8 @@ from ottla_broker.replication.replica_states import transitions
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.log_dir_recovery import recreation as recreating
+from ottla_broker.server.store import stored_acls
+from ottla_broker.server.store.change_nodes import ChangeNodes
 from ottla_broker.storage.log import recovery
 from ottla_broker.storage.log.aborted_transactions import AbortedTransactionLookup
 from ottla_broker.storage.log.appender import LogAppender
@@ -434,7 +437,60 @@ async def _load_nothing(self: Any, directory: Any) -> None:
             await directory.disk.delete(name)
 
 
+async def _read_before_the_watch(self: ChangeNodes) -> None:
+    self._coordination.add_session_listener(self._on_session)
+    self._watch.listen()
+    await self._read_all()
+    self._last_seen = max(await self._list(), default=-1)
+
+
+def _remember(self: Access, operation: Any, resource_type: Any) -> dict[str, bool]:
+    return self._decided.get((operation, resource_type), {})
+
+
+def _write_any_version(path: str, wanted: Any, version: int | None) -> Any:
+    return _write(path, wanted, None if version is None else -1)
+
+
+_write = stored_acls._write
+
+
 MUTANTS = (
+    Mutant(
+        "what a connection remembers of its rights outlives a change of ACLs",
+        "acls",
+        3,
+        ((Access, "_known", _remember),),
+        is_quick=True,
+    ),
+    Mutant(
+        "ACLs are read before their changes are watched",
+        "acls",
+        40,
+        ((ChangeNodes, "start", _read_before_the_watch),),
+        is_quick=True,
+    ),
+    Mutant(
+        "ACLs that have changed while the session was lost are not read",
+        "acls",
+        40,
+        ((ChangeNodes, "_on_session", lambda self, event: None),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a change of ACLs whose node is deleted before it is read is missed",
+        "acls",
+        20,
+        ((ChangeNodes, "_are_gone_early", lambda self, numbers: False),),
+        is_quick=True,
+    ),
+    Mutant(
+        "ACLs are written whatever another broker has written meanwhile",
+        "acls",
+        20,
+        ((stored_acls, "_write", _write_any_version),),
+        is_quick=True,
+    ),
     Mutant(
         "a leader returns no diverging epoch",
         "fleet",

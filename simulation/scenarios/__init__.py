@@ -12,6 +12,7 @@ Scenario = Callable[[World], Awaitable[Checker]]
 
 NAMES = (
     "log",
+    "acls",
     "compaction",
     "single",
     "replicated",

@@ -6,7 +6,7 @@ The first broker to find one older than CHANGE_EXPIRATION_MS deletes it.
 
 Everything is read again where a change may have been missed: after the session has expired; where the number of a
 change is missing, or its node is gone before it was read (a broker of Apache Kafka whose clock is wrong deletes it at
-once); and where the watch has fired and nothing is new.
+once); and where the watch has fired and nothing is new, or nodes are gone before their time.
 
     /config/changes/config_change_0000000007    {"version":2,"entity_path":"topics/t"}
     /kafka-acl-changes/acl_changes_0000000003   TOPIC:t
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla_broker.coordination import znodes
@@ -29,6 +29,8 @@ from ottla_broker.ports.coordination import CoordinationError, NoNode, SessionEv
 from ottla_broker.server.store.store_watch import StoreWatch
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+_LEAST_AGE_MS = CHANGE_EXPIRATION_MS - 60_000
+"""A change node that is deleted earlier after it was seen here is not old by any clock that is right."""
 
 
 class ChangeNode(NamedTuple):
@@ -52,6 +54,7 @@ class ChangeNodes:
         read_all: Callable[[], Awaitable[None]],
         apply: Callable[[Sequence[ChangeNode]], Awaitable[None]],
         at_once: int = 1,
+        doubts_listed: bool = False,
     ) -> None:
         """
         Args:
@@ -60,6 +63,8 @@ class ChangeNodes:
             read_all: reads everything that changes tell of.
             apply: reads what these changes tell of, oldest first.
             at_once: how many changes are read and applied together.
+            doubts_listed: changes that were there at the start are of unknown age. True: those that go soon after it
+                have gone before their time, at the price of reading everything again.
         """
         self._root = root
         self._noun = noun
@@ -71,7 +76,9 @@ class ChangeNodes:
         self._at_once = at_once
         self._watch = StoreWatch(coordination, clock)
         self._last_seen = -1
+        self._doubts_listed = doubts_listed
         self._known: dict[int, str] = {}
+        self._seen_at: dict[int, float] = {}
         self._has_fired = False
         self._expirations = 0
         self._expirations_read = 0
@@ -85,8 +92,10 @@ class ChangeNodes:
         changes = await self._list()
         self._last_seen = max(changes, default=-1)
         await self._read_all()
-        for name in changes.values():
-            self._expire_later(name)
+        for number, name in changes.items():
+            self._expire_later(number, name)
+        if not self._doubts_listed:
+            self._seen_at.clear()
 
     def follow(self) -> None:
         """Reads what changes, until the broker ends."""
@@ -101,11 +110,16 @@ class ChangeNodes:
 
     async def _read_changes(self) -> None:
         before, has_fired, self._has_fired = self._known, self._has_fired, False
-        changes = await self._list()
+        try:
+            changes = await self._list()
+        except CoordinationError:
+            self._has_fired |= has_fired
+            raise
         expirations = self._expirations
         new = {number: name for number, name in changes.items() if number > self._last_seen}
         is_missing = bool(new) and len(new) != max(new) - self._last_seen
-        if expirations == self._expirations_read and not is_missing and not (has_fired and changes == before):
+        is_missing |= self._are_gone_early(before.keys() - changes.keys()) or (has_fired and changes == before)
+        if expirations == self._expirations_read and not is_missing:
             numbers = list(new)
             for start in range(0, len(numbers), self._at_once):
                 part = numbers[start : start + self._at_once]
@@ -115,14 +129,14 @@ class ChangeNodes:
                 await self._apply(found)
                 self._last_seen = part[-1]
                 for number in part:
-                    self._expire_later(new[number])
+                    self._expire_later(number, new[number])
             else:
                 return
         self._expirations_read = -1  # until everything has been read
         await self._read_all()
         for number, name in changes.items():
             if number > self._last_seen:
-                self._expire_later(name)
+                self._expire_later(number, name)
         self._last_seen = max(changes, default=self._last_seen)
         self._expirations_read = expirations
 
@@ -156,7 +170,14 @@ class ChangeNodes:
         if event is SessionEvent.EXPIRED:
             self._expirations += 1
 
-    def _expire_later(self, name: str) -> None:
+    def _are_gone_early(self, numbers: Iterable[int]) -> bool:
+        """Whether one of these nodes was deleted before its time: others that nobody has seen may have been with it."""
+        latest = self._clock.monotonic() - _LEAST_AGE_MS / 1000
+        seen = [self._seen_at.pop(number, latest) for number in numbers]
+        return any(when > latest for when in seen)
+
+    def _expire_later(self, number: int, name: str) -> None:
+        self._seen_at[number] = self._clock.monotonic()
         self._clock.call_later(CHANGE_EXPIRATION_MS / 1000, self._expire, f"{self._root}/{name}")
 
     def _expire(self, path: str) -> None:

@@ -85,6 +85,7 @@ class StoredAcls:
                 read_all=partial(self._read_all, pattern_type),
                 apply=self._apply_changes,
                 at_once=_READS_AT_ONCE,
+                doubts_listed=True,
             )
             for pattern_type in _PATTERN_TYPES
         ]
