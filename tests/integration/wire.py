@@ -10,6 +10,9 @@ from typing import Any
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.record import build_batch, build_records
+from ottla_broker.security.sasl.mechanism import PLAIN, Challenge, ClientMechanism
+from ottla_broker.security.sasl.plain import PlainClient
+from ottla_broker.security.sasl.scram import SaltedPasswords, ScramAlgorithm, ScramClient
 
 
 class Wire:
@@ -37,6 +40,20 @@ class Wire:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._client_id = client_id
         self._correlation_id = 0
+
+    def log_in(self, mechanism: str, user: str, password: str) -> None:
+        """By SASL; fails the test when the broker refuses it."""
+        client: ClientMechanism = PlainClient(user, password)
+        if mechanism != PLAIN:
+            client = ScramClient(ScramAlgorithm(mechanism), user, SaltedPasswords(password))
+        request = codec.module(ApiKey.SASL_HANDSHAKE).SaslHandshakeRequest(mechanism=mechanism)
+        answer = self.ask(ApiKey.SASL_HANDSHAKE, 1, request)
+        token = b""
+        while answer.error_code == 0 and isinstance(step := client.step(token), Challenge):
+            request = codec.module(ApiKey.SASL_AUTHENTICATE).SaslAuthenticateRequest(auth_bytes=step.token)
+            answer = self.ask(ApiKey.SASL_AUTHENTICATE, 1, request)
+            token = bytes(answer.auth_bytes)
+        assert answer.error_code == 0, answer
 
     def close(self) -> None:
         self.socket.close()

@@ -21,7 +21,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
-from tests.integration.clients.security import Security, tls_context
+from tests.integration.clients.security import Security, sasl_login, tls_context
 
 POLL_MS = 500
 
@@ -107,7 +107,12 @@ def python_security(security: Security) -> dict[str, Any]:
     """As kafka-python and aiokafka spell it."""
     if not security:
         return {}
-    return {"security_protocol": security["security.protocol"], "ssl_context": tls_context(security)}
+    found = {"security_protocol": security["security.protocol"], "ssl_context": tls_context(security)}
+    login = sasl_login(security)
+    if login is None:
+        return found
+    sasl = {"sasl_mechanism": login.mechanism, "sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    return {**found, **sasl}
 
 
 class KafkaPython(Administrator):

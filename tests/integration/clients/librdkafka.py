@@ -36,7 +36,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
-from tests.integration.clients.security import Security
+from tests.integration.clients.security import Security, sasl_login
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "security.protocol": ("security.protocol",),
@@ -44,6 +44,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ssl.truststore.type": (),
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
     "ssl.keystore.type": (),
+    "sasl.mechanism": ("sasl.mechanism",),
+    "sasl.jaas.config": (),
 }
 
 
@@ -53,7 +55,9 @@ def librdkafka_security(security: Security) -> dict[str, str]:
     >>> librdkafka_security({"security.protocol": "SSL", "ssl.truststore.location": "a", "ssl.truststore.type": "PEM"})
     {'security.protocol': 'SSL', 'ssl.ca.location': 'a'}
     """
-    return {own: value for name, value in security.items() for own in _NAMES[name]}
+    found = {own: value for name, value in security.items() for own in _NAMES[name]}
+    login = sasl_login(security)
+    return found if login is None else {**found, "sasl.username": login.user, "sasl.password": login.password}
 
 
 def record_of(message: Message) -> Record:

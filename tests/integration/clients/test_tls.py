@@ -78,16 +78,20 @@ def _driver(request: pytest.FixtureRequest, name: str, security: Security) -> Dr
 
 
 def counted(fleet: RunningCluster, family: str, **labels: str) -> float:
-    """A counter over all brokers and all labels that are not given, of the listener for clients by default."""
-    wanted = {"listener": "CLIENT", "role": "server", **labels}
-    total = 0.0
+    """As `total`, of the listener for clients by default."""
+    return total(fleet, family, **{"listener": "CLIENT", "role": "server", **labels})
+
+
+def total(fleet: RunningCluster, family: str, **wanted: str) -> float:
+    """A counter over all brokers and all labels that are not given."""
+    found_in_all = 0.0
     for broker in fleet.running:
         with urllib.request.urlopen(f"http://{fleet.http(broker)}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         for found in text_string_to_metric_families(text):
             if found.name == family:
-                total += sum(each.value for each in found.samples if wanted.items() <= each.labels.items())
-    return total
+                found_in_all += sum(each.value for each in found.samples if wanted.items() <= each.labels.items())
+    return found_in_all
 
 
 HANDSHAKES = "ottla_ssl_handshakes"

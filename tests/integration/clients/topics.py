@@ -6,7 +6,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.clients.driver import Administrator, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.security import PLAIN, Security, tls_context
+from tests.integration.clients.security import PLAIN, Security, wire
 from tests.integration.wire import Wire
 
 FOREVER = "-1"
@@ -33,8 +33,8 @@ def create(
 def await_known(bootstrap: str, topic: str, partitions: int = 1, *, security: Security = PLAIN) -> None:
     """The controller answers before the other brokers have heard of a topic, and a client may ask any of them next."""
     for address in bootstrap.split(","):
-        with Wire(address, tls=tls_context(security)) as wire:
-            await_that(lambda: has_leaders(wire, topic, partitions), f"{address} knows {topic}")
+        with wire(address, security) as asked:
+            await_that(lambda: has_leaders(asked, topic, partitions), f"{address} knows {topic}")
 
 
 def await_forgotten(bootstrap: str, topic: str) -> None:

@@ -191,6 +191,17 @@ def test_what_is_no_proof_fails(token: bytes) -> None:
     assert one.step(FINAL) == Failed()
 
 
+def test_a_client_of_an_older_librdkafka_has_its_own_nonce_once_more_in_the_proof() -> None:
+    """Before 2.6.1 (librdkafka pull request 4895)."""
+    one, signed = server(), f"n=user,r={USER_NONCE},{ANSWER.decode()},c=biws,r={USER_NONCE * 2}{SERVER_NONCE}"
+    one.step(FIRST)
+    salted = SHA_256.salted_password("pencil", CREDENTIALS[SHA_256].salt, 4096)
+    key = SHA_256.keyed(salted, b"Client Key")
+    mask = SHA_256.keyed(SHA_256.digest(key), signed.encode())
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, mask, strict=True))).decode()
+    assert isinstance(one.step(f"c=biws,r={USER_NONCE * 2}{SERVER_NONCE},p={proof}".encode()), Authenticated)
+
+
 def test_a_credential_with_few_iterations_is_not_used_and_one_with_many_is() -> None:
     salt = b"salt"
     weak = server(credential=ScramCredential.of(SHA_256, "pencil", salt, 1000), nonce=new_nonce)
