@@ -236,9 +236,11 @@ def _versions_again(now: Authentication, event: VersionsReceived) -> Authenticat
 
 def _handshake(now: Authentication, event: HandshakeReceived) -> AuthenticationDecision:
     if not event.is_enabled:
+        # Who authenticates again is not answered, as by Apache Kafka.
+        answer = (_E.ANSWER_HANDSHAKE,) if now.principal is None else ()
         return AuthenticationDecision(
             replace(now, state=_S.REFUSED),
-            (_E.ANSWER_HANDSHAKE, _E.CLOSE_LATER),
+            (*answer, _E.CLOSE_LATER),
             "it asks for a mechanism that the listener does not have",
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
         )

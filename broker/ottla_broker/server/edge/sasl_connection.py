@@ -329,7 +329,7 @@ class SaslConnection:
             return
         response = SaslAuthenticateResponse(
             error_code=int(decision.error),
-            error_message=decision.reason or None,
+            error_message=decision.reason,
             auth_bytes=token,
             session_lifetime_ms=0 if is_late else self._lifetime_ms() or 0,
         )

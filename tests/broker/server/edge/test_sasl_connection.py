@@ -349,7 +349,7 @@ def test_a_good_token_is_answered_and_what_follows_has_a_principal(version: int)
     one = Listener()
     one.handshake()
     answer = one.authenticate(GOOD, version)
-    assert (answer.error_code, answer.error_message, bytes(answer.auth_bytes)) == (0, None, b"")
+    assert (answer.error_code, answer.error_message, bytes(answer.auth_bytes)) == (0, "", b"")
     assert getattr(answer, "session_lifetime_ms", 0) == 0
     one.metadata()
     assert one.served == [(ApiKey.METADATA, Principal(USER, "alice"))]
@@ -506,6 +506,13 @@ def test_another_mechanism_is_closed_at_its_first_token() -> None:
     one = Listener(plain=3000).login()
     assert one.handshake(SCRAM_SHA_512).error_code == 0
     assert one.authenticate(b"n,,n=alice,r=abc") is None
+    assert one.is_refused()
+    assert not one.socket.sent
+
+
+def test_an_unknown_mechanism_of_later_is_not_answered() -> None:
+    one = Listener(plain=3000).login()
+    assert one.handshake("GSSAPI") is None
     assert one.is_refused()
     assert not one.socket.sent
 
