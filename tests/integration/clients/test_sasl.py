@@ -4,6 +4,8 @@ users come and go while the brokers run."""
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -11,9 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -379,3 +384,64 @@ def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
             seen.append(repr(described))
     for secret in EVERY_SECRET:
         assert not [text[:200] for text in seen if secret in text], secret
+
+
+# Changes while brokers run
+
+
+def test_a_password_of_plain_changes_while_the_brokers_run(stores: Stores) -> None:
+    """By the configuration of each broker, stored encoded."""
+    with _cluster("SASL_PLAINTEXT", stores, **{"password.encoder.secret": "encoder-secret"}) as running:
+        fleet = SaslFleet(running, "SASL_PLAINTEXT", {})
+        assert fleet.lets_in(PLAIN, "alice")
+        line = f'{PLAIN_MODULE} required user_admin="admin-secret" user_alice="another" user_erin="erin-secret";'
+        name = "listener.name.client.plain.sasl.jaas.config"
+        admin = AdminClient({"bootstrap.servers": fleet.bootstrap, **librdkafka_security(fleet.admin)})
+        for broker in running.running:
+            entry = ConfigEntry(name, line, incremental_operation=AlterConfigOpType.SET)
+            wanted = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
+            admin.incremental_alter_configs([wanted])[wanted].result(LIMIT_S)
+        await_that(lambda: fleet.lets_in(PLAIN, "erin", "erin-secret"), "every broker lets the new user in")
+        assert fleet.lets_in(PLAIN, "alice", "another")
+        assert fleet.lets_in(PLAIN, "alice", how_many=0)
+        broken = ConfigEntry(name, line[:-1], incremental_operation=AlterConfigOpType.SET)
+        wanted = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=[broken])
+        with pytest.raises(KafkaException, match="does not end with a semicolon") as caught:
+            admin.incremental_alter_configs([wanted])[wanted].result(LIMIT_S)
+        assert "erin-secret" not in str(caught.value)
+        assert fleet.lets_in(PLAIN, "erin", "erin-secret")
+
+
+# Who does not authenticate
+
+
+def test_half_open_connections_are_closed_in_time_and_hold_next_to_nothing(stores: Stores) -> None:
+    """Frames are bounded before authentication, announced or not, and good clients are served beside them."""
+    with _cluster("SASL_PLAINTEXT", stores, **{"ottla.sasl.timeout.ms": "3000"}) as running:
+        fleet = SaslFleet(running, "SASL_PLAINTEXT", {})
+        host, _, port = running.address(0).rpartition(":")
+
+        def connected(sent: bytes) -> socket.socket:
+            found = socket.create_connection((host, int(port)), LIMIT_S)
+            found.sendall(sent)
+            return found
+
+        before = resident_bytes()
+        sent = struct.pack(">i", 524288) + b"\0" * 1000
+        held = [connected(sent) for _ in range(300)]
+        await_that(lambda: total(running, f"{METRIC}connectioncount") >= 300, "all of them are accepted")
+        assert fleet.lets_in(PLAIN, "alice")
+        assert resident_bytes() - before < 300 * 64 * 1024, "memory is for what has come, not for what is announced"
+        for announced in (struct.pack(">i", 524289), struct.pack(">i", 2**31 - 1), struct.pack(">i", -1)):
+            with connected(announced) as one:
+                assert one.recv(1) == b"", "a longer one is closed at once"
+        for one in held:
+            assert one.recv(1) == b"", "the broker has closed it"
+            one.close()
+        assert fleet.counted("failed_authentication", listener="CLIENT") >= 300
+
+
+def resident_bytes() -> int:
+    """Of this process, in which the brokers run."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
