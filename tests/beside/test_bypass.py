@@ -16,11 +16,11 @@ from ottla.testing import RunningCluster, cluster
 from ottla_broker.authorization.access import Access
 from ottla_broker.protocol.api import ApiKey
 from tests.beside.comparison import Broker
-from tests.beside.security.matrix import ADMIN, ASKER, ROWS, Certificates, Side, selected
+from tests.beside.security.matrix import ROWS, Certificates, Side, selected
 from tests.beside.security.names import GROUP, IDLE_GROUP, MISSING, OTHER_TOPIC, TOPIC, TRANSACTIONAL_ID
 from tests.beside.security.rows import Row, questions
 from tests.beside.security.tracing import Trace, TracingAuthorizer, traced
-from tests.beside.security.world import World
+from tests.beside.security.world import ADMIN, ASKER, World
 
 NAMES = (TOPIC, OTHER_TOPIC, GROUP, IDLE_GROUP, TRANSACTIONAL_ID, MISSING)
 
@@ -32,7 +32,7 @@ class Traced:
         self.trace = Trace(NAMES)
         self.touched: set[str] = set()
         admin = Broker(fleet.address(0), tls=certificates.of_a_client(ADMIN))
-        world = World(admin, f"User:CN={ASKER}")
+        world = World(admin)
         world.set_up()
         fleet.run(self._trace(fleet))
         self._asker = Broker(fleet.address(0), tls=certificates.of_a_client(ASKER))
@@ -72,7 +72,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
         **certificates.of_a_broker(),
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:SSL",
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-        "super.users": f"User:ANONYMOUS;User:CN={ADMIN}",
+        "super.users": f"User:ANONYMOUS;User:{ADMIN}",
         "ssl.client.auth": "required",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",

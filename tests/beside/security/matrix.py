@@ -14,9 +14,9 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from tests.authority import Authority
 from tests.beside.comparison import UNLIKE, Broker, comparable, difference, own_chroot
-from tests.beside.security import deliberate, of_brokers, of_cluster, of_groups, of_topics, of_transactions
+from tests.beside.security import deliberate, of_brokers, of_cluster, of_groups, of_tokens, of_topics, of_transactions
 from tests.beside.security.rows import Question, Row
-from tests.beside.security.world import World
+from tests.beside.security.world import ADMIN, ASKER, World
 from tests.integration.apache_kafka import ApacheKafka
 from tests.integration.processes import BrokerProcess
 
@@ -25,18 +25,18 @@ ROWS: tuple[Row, ...] = (
     *of_groups.ROWS,
     *of_transactions.ROWS,
     *of_cluster.ROWS,
+    *of_tokens.ROWS,
     *of_brokers.ROWS,
 )
-ADMIN, ASKER = "admin", "asker"
-"""Common names in the certificates of the super user and of who asks."""
 _CONFIG = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "super.users": f"User:ANONYMOUS;User:CN={ADMIN}",
+    "super.users": f"User:ANONYMOUS;User:{ADMIN}",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENT:SSL",
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
     "ssl.client.auth": "required",
+    "delegation.token.secret.key": "secret",
     "auto.create.topics.enable": "true",
     "num.partitions": "1",
     "default.replication.factor": "1",
@@ -156,7 +156,11 @@ def new_ids(answer: Any, known: dict[str, str]) -> dict[str, str]:
 
 def is_random(field: str, value: Any) -> bool:
     """Of a field that each broker chooses: whether it is one that it has chosen."""
-    return field == "producer_id" and value != -1
+    if field in ("issue_timestamp", "expiry_timestamp", "max_timestamp"):
+        return True
+    if field in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "producer_id"):
+        return bool(value != -1)
+    return field in ("token_id", "hmac") and value != ""
 
 
 class Certificates:
@@ -174,8 +178,11 @@ class Certificates:
         }
 
     def of_a_client(self, name: str) -> ssl.SSLContext:
+        """`name`: of its principal, such as CN=alice."""
         context = ssl.create_default_context(cadata=self._authority.trust_pem)
-        context.load_cert_chain(self._authority.issue(subject=name).write(self._folder / f"{name}.pem"))
+        common_name = name.removeprefix("CN=")
+        issued = self._authority.issue(subject=common_name)
+        context.load_cert_chain(issued.write(self._folder / f"{common_name}.pem"))
         return context
 
 
@@ -203,7 +210,7 @@ def sides(directory: Path, zookeeper: ZooKeeperServer, *, only: str = "") -> Ite
             admin, asker = (Broker(f"127.0.0.1:{tls_port}", tls=context) for context in contexts)
             cleanup.callback(admin.close)
             cleanup.callback(asker.close)
-            world = World(admin, f"User:CN={ASKER}")
+            world = World(admin)
             world.set_up()
             found[name] = Side(world, asker)
         yield found

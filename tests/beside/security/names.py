@@ -12,6 +12,8 @@ TOPIC, OTHER_TOPIC = "secret", "open"
 GROUP, IDLE_GROUP = "g", "idle"
 """Groups that exist: with a member, and with nothing but an offset of `OTHER_TOPIC`."""
 TRANSACTIONAL_ID = "tx"
+SOMEBODY = "carl"
+"""A user who does nothing."""
 MISSING = "nope"
 """Nothing has this name."""
 
@@ -33,6 +35,8 @@ class Names(NamedTuple):
     topics: tuple[str, ...] | None = ()
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
 
     def of(self, resource_type: ResourceType) -> tuple[str, ...]:
         """Each name once. Who asks for all topics needs the right on the one that there is."""
@@ -52,8 +56,10 @@ _FIELDS = {
     ResourceType.TOPIC: "topics",
     ResourceType.GROUP: "groups",
     ResourceType.TRANSACTIONAL_ID: "transactional_ids",
+    ResourceType.USER: "users",
+    ResourceType.DELEGATION_TOKEN: "tokens",
 }
-KINDS = tuple(_FIELDS)
+KINDS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 """The types of what may exist or be missing."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from tests.beside.security.names import ALL_TOPICS, TOPICS, Names
+from tests.beside.security.names import ALL_TOPICS, SOMEBODY, TOPICS, Names
 from tests.beside.security.rows import Build, Row
 from tests.beside.security.world import World
 
@@ -22,7 +22,7 @@ _BROKER, _LOGGER, _CLIENT_METRICS, _GROUP = 4, 8, 16, 32
 _BROKER_ID = "1"
 _SET = 0
 _ANY = 1
-_SOMEBODY = "User:carl"
+_SOMEBODY = f"User:{SOMEBODY}"
 _TIMEOUT_MS = 10_000
 
 
@@ -245,31 +245,6 @@ def _sasl_authenticate(world: World, names: Names, version: int) -> Any:
     return codec.module(ApiKey.SASL_AUTHENTICATE).SaslAuthenticateRequest(auth_bytes=b"a")
 
 
-def _create_token(world: World, names: Names, version: int) -> Any:
-    api = codec.module(ApiKey.CREATE_DELEGATION_TOKEN)
-    return api.CreateDelegationTokenRequest(max_lifetime_ms=-1)
-
-
-def _create_token_of_another(world: World, names: Names, version: int) -> Any:
-    api = codec.module(ApiKey.CREATE_DELEGATION_TOKEN)
-    return api.CreateDelegationTokenRequest(
-        owner_principal_type="User", owner_principal_name="carl", max_lifetime_ms=-1
-    )
-
-
-def _renew_token(world: World, names: Names, version: int) -> Any:
-    return codec.module(ApiKey.RENEW_DELEGATION_TOKEN).RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1000)
-
-
-def _expire_token(world: World, names: Names, version: int) -> Any:
-    api = codec.module(ApiKey.EXPIRE_DELEGATION_TOKEN)
-    return api.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1000)
-
-
-def _describe_tokens(world: World, names: Names, version: int) -> Any:
-    return codec.module(ApiKey.DESCRIBE_DELEGATION_TOKEN).DescribeDelegationTokenRequest(owners=None)
-
-
 _ANY_TOPICS = {**TOPICS, **ALL_TOPICS}
 
 ROWS = (
@@ -322,9 +297,4 @@ ROWS = (
     Row(ApiKey.LIST_CLIENT_METRICS_RESOURCES, _list_client_metrics, (_DESCRIBE_CONFIGS,), is_ours_alone=True),
     Row(ApiKey.SASL_HANDSHAKE, _sasl_handshake),
     Row(ApiKey.SASL_AUTHENTICATE, _sasl_authenticate),
-    Row(ApiKey.CREATE_DELEGATION_TOKEN, _create_token),
-    Row(ApiKey.CREATE_DELEGATION_TOKEN, _create_token_of_another, about="of another", lowest=3),
-    Row(ApiKey.RENEW_DELEGATION_TOKEN, _renew_token),
-    Row(ApiKey.EXPIRE_DELEGATION_TOKEN, _expire_token),
-    Row(ApiKey.DESCRIBE_DELEGATION_TOKEN, _describe_tokens),
 )

@@ -14,7 +14,10 @@ from tests.beside.requests import Request
 from tests.beside.security.names import GROUP, IDLE_GROUP, MISSING, OTHER_TOPIC, TOPIC, TRANSACTIONAL_ID, Right
 from tests.integration.local_fleet import eventually
 
+ADMIN, ASKER = "CN=admin", "CN=asker"
+"""Subjects of the certificates of the super user and of who asks: their names."""
 UNKNOWN_ID = b"\7" * 16
+_ASKER_PRINCIPAL = f"User:{ASKER}"
 _TIME_MS = 1_700_000_000_000
 _ANY = 1
 _HALF_AN_HOUR_MS = 1_800_000
@@ -25,12 +28,11 @@ class World:
     """
     Args:
         admin: asks as a super user.
-        asker: the principal who gets rights.
     """
 
-    def __init__(self, admin: Broker, asker: str) -> None:
+    def __init__(self, admin: Broker) -> None:
         self._admin = admin
-        self._asker = asker
+        self._token = b""
         self._rights: tuple[Right, ...] | None = None
         self._member = ""
         self._generation = 0
@@ -67,7 +69,7 @@ class World:
                     resource_type=int(right.resource_type),
                     resource_name=right.name,
                     resource_pattern_type=int(PatternType.LITERAL),
-                    principal=self._asker,
+                    principal=_ASKER_PRINCIPAL,
                     host="*",
                     operation=int(right.operation),
                     permission_type=int(PermissionType.ALLOW),
@@ -125,13 +127,21 @@ class World:
             )
         return producer_id, epoch
 
+    def token(self) -> bytes:
+        """The HMAC of a delegation token of the super user; that of none where the broker has no tokens."""
+        if not self._token:
+            api = codec.module(ApiKey.CREATE_DELEGATION_TOKEN)
+            answer = self._ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, api.CreateDelegationTokenRequest(max_lifetime_ms=-1))
+            self._token = bytes(answer.hmac) or b"x"
+        return self._token
+
     def _revoke(self) -> None:
         api = codec.module(ApiKey.DELETE_ACLS)
         every = api.DeleteAclsFilter(
             resource_type_filter=_ANY,
             resource_name_filter=None,
             pattern_type_filter=_ANY,
-            principal_filter=self._asker,
+            principal_filter=_ASKER_PRINCIPAL,
             host_filter=None,
             operation=_ANY,
             permission_type=_ANY,
