@@ -87,7 +87,9 @@ async def withheld_from(listing: Listing, request: Any, *denied: str) -> list[An
     entries = RIGHTS[listing.api_key].entries
     assert entries is not None
     services: Any = SimpleNamespace(
-        controller=SimpleNamespace(is_active=True), metadata=SimpleNamespace(topic_name=lambda topic_id: None)
+        broker_id=1,
+        controller=SimpleNamespace(is_active=True),
+        metadata=SimpleNamespace(topic_name=lambda topic_id: None),
     )
     return await withhold(services, context_of(listing, *denied), request, entries)
 
@@ -146,6 +148,16 @@ async def test_what_is_named_twice_is_refused_for_that(api_key: ApiKey) -> None:
     request = request_of(listing, "secret", "secret")
     assert await withheld_from(listing, request, "secret") == []
     assert len(getattr(request, "resources", None) or request.topics) == 2
+
+
+async def test_two_resources_that_need_the_same_right_are_not_one_that_is_named_twice() -> None:
+    listing = next(one for one in LISTED if one.api_key is ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    wire = codec.module(listing.api_key)
+    of_brokers = [wire.AlterConfigsResource(resource_type=4, resource_name=name) for name in ("", "1")]
+    request = wire.IncrementalAlterConfigsRequest(resources=of_brokers)
+    answers = await withheld_from(listing, request, CLUSTER_NAME)
+    assert request.resources == []
+    assert [(one.resource_name, one.error_code) for one in answers] == [("", 31), ("1", 31)]
 
 
 async def test_whoever_may_act_on_the_cluster_needs_no_right_on_topics_to_look_up_epochs() -> None:
