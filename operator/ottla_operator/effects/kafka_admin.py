@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -30,7 +30,6 @@ from ottla_operator.api.fleet import (
 )
 from ottla_operator.api.topics import TopicChange, TopicDescription
 from ottla_operator.effects.broker_config_requests import alter_brokers, describe_brokers
-from ottla_operator.effects.kafka_tls import ContextOfConnections
 from ottla_operator.effects.reassignment_requests import (
     alter_log_dirs,
     describe_log_dirs,
@@ -40,6 +39,9 @@ from ottla_operator.effects.reassignment_requests import (
 from ottla_operator.effects.topic_requests import change_topics, describe_topics
 from ottla_operator.facts.fleet_values import MoveRequests
 from ottla_operator.ports import KafkaUnavailable
+
+if TYPE_CHECKING:
+    from ottla_operator.effects.kafka_tls import ContextOfConnections
 
 _Result = TypeVar("_Result")
 CLIENT_ID = "ottla-operator"
@@ -78,7 +80,7 @@ class KafkaPythonAdmin:
         change_timeout_ms: int = CHANGE_TIMEOUT_MS,
         security: ClientSecurity = PLAIN,
     ) -> None:
-        self._tls = None if security.tls is None else ContextOfConnections(security.tls)
+        self._tls = _tls_of(security)
         self._bootstrap = list(bootstrap)
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._change_timeout_ms = change_timeout_ms
@@ -167,6 +169,14 @@ class KafkaPythonAdmin:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _tls_of(security: ClientSecurity) -> ContextOfConnections | None:
+    if security.tls is None:
+        return None
+    from ottla_operator.effects.kafka_tls import ContextOfConnections  # what reads stores takes 17 MB
+
+    return ContextOfConnections(security.tls)
 
 
 def _connect(bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None) -> KafkaAdminClient:
