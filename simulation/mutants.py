@@ -445,7 +445,7 @@ async def _read_before_the_watch(self: ChangeNodes) -> None:
 
 
 def _remember(self: Access, operation: Any, resource_type: Any) -> dict[str, bool]:
-    return self._decided.get((operation, resource_type), {})
+    return self._decided.get(operation << 4 | resource_type, {})
 
 
 def _write_any_version(path: str, wanted: Any, version: int | None) -> Any:

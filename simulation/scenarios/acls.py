@@ -92,7 +92,7 @@ class AclBroker:
         }
 
 
-class Administrator:
+class AclAdministrator:
     """Adds and removes what the user of its name may read."""
 
     def __init__(self, world: World, user: str, brokers: list[AclBroker]) -> None:
@@ -147,7 +147,7 @@ async def run(world: World) -> Checker:
     store = SimulatedStore(world)
     draw = world.stream("acls")
     brokers = [AclBroker(world, store, world.machine(f"broker-{n}", f"10.0.0.{n}")) for n in range(3)]
-    administrators = [Administrator(world, user, brokers) for user in ADMINISTRATORS]
+    administrators = [AclAdministrator(world, user, brokers) for user in ADMINISTRATORS]
     for broker in brokers:
         broker.start()
     for _ in range(ROUNDS):
@@ -198,7 +198,7 @@ def _changes(store: SimulatedStore) -> Iterator[str]:
             yield f"{root}/{name}"
 
 
-def _compare(store: SimulatedStore, brokers: list[AclBroker], administrators: list[Administrator]) -> None:
+def _compare(store: SimulatedStore, brokers: list[AclBroker], administrators: list[AclAdministrator]) -> None:
     """Violation for a broker that decides otherwise than the znodes say, or an ACL that is lost."""
     stored = {}
     for pattern in PATTERNS:

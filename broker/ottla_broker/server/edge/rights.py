@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
-from ottla_broker.config.resources import ConfigResourceType
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.number_text import whole_number

@@ -14,7 +14,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.config.resources import ConfigResourceType
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.protocol.generated.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.config import ConfigDescription
-from ottla_broker.config.resources import ConfigResourceType
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.controller.decisions.topic_rules import check_name
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError

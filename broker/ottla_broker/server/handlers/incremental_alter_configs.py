@@ -16,7 +16,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.config.resources import ConfigResourceType
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.incremental_alter_configs import (
     AlterableConfig,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla_broker.config.client_metrics import LIST_KEYS, parse_subscription
-from ottla_broker.config.resources import ConfigResourceType
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.server.handler_api import Services

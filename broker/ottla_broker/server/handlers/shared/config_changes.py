@@ -22,8 +22,8 @@ from typing import Protocol, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
 from ottla_broker.config.broker_values import BrokerValues
+from ottla_broker.config.config_resources import ConfigResourceType
 from ottla_broker.config.log_levels import LEVELS
-from ottla_broker.config.resources import ConfigResourceType
 from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
