@@ -218,6 +218,23 @@ def test_a_change_whose_node_somebody_deletes_at_once_is_read_all_the_same() -> 
     with_two(scenario)
 
 
+def test_a_change_whose_node_is_deleted_together_with_older_ones_is_read_all_the_same() -> None:
+    async def scenario(two: Two) -> None:
+        await two.start()
+        for number in range(20):
+            await two.one.acls.add(ResourcePattern(ResourceType.TOPIC, f"older{number}"), acls_of("alice"))
+            await two.settle()
+            pattern = ResourcePattern(ResourceType.TOPIC, f"t{number}")
+            await two.one.acls.add(pattern, acls_of("alice"))
+            await two.clock.sleep(number / 2000)
+            for name in two.store.names(znodes.ACL_CHANGES):
+                two.store.remove(f"{znodes.ACL_CHANGES}/{name}")
+            await two.settle()
+            assert two.other.may("alice", pattern.name), number
+
+    with_two(scenario)
+
+
 def test_what_was_known_stays_in_force_while_the_store_cannot_be_reached() -> None:
     async def scenario(two: Two) -> None:
         await two.start()
