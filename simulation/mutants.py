@@ -490,6 +490,7 @@ MUTANTS = (
         20,
         ((stored_acls, "_write", _write_any_version),),
         is_quick=True,
+        first_seed=40,
     ),
     Mutant(
         "a leader returns no diverging epoch",
