@@ -48,6 +48,10 @@ class RequestRefused(PipelineError):
     """A broker refused a request for good, or does not serve an API that is needed."""
 
 
+class LoginRefused(PipelineError):
+    """A broker does not have the mechanism of the login, or does not let the user in."""
+
+
 class ColumnError(PipelineError):
     """A column that is written is missing, has a type that it cannot have, or a value that no record can have."""
 

@@ -19,6 +19,7 @@ from ottla_broker.config.listener_keys import ListenerKeys
 from ottla_broker.config.listeners import Listeners
 from ottla_broker.config.types import ConfigError
 from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, check_module, parse_jaas
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.sasl.mechanism import MECHANISMS, PLAIN
 from ottla_broker.security.sasl.plain import passwords_of
 
@@ -53,15 +54,6 @@ class SaslSettings:
         return passwords_of(self.mechanisms[PLAIN].options) if PLAIN in self.mechanisms else {}
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLogin:
-    """How this broker logs in to a listener of other brokers."""
-
-    mechanism: str
-    options: Mapping[str, str]
-    """`username` and `password` among them."""
-
-
 def check_sasl(values: BrokerValues, listeners: Listeners) -> None:
     """ConfigError for the first SASL listener whose keys do not fit together."""
     for endpoint in listeners.bound:
@@ -92,7 +84,7 @@ def sasl_settings(values: BrokerValues, listener: str) -> SaslSettings:
     )
 
 
-def own_login(values: BrokerValues, listener: str) -> OwnLogin:
+def own_login(values: BrokerValues, listener: str) -> SaslLogin:
     """How brokers log in to this listener of others, which has the keys that it has here.
 
     Raises:
@@ -114,7 +106,7 @@ def own_login(values: BrokerValues, listener: str) -> OwnLogin:
                 None,
                 f"with username and password: brokers log in to each other with them, and it has no {name}",
             )
-    return OwnLogin(mechanism, options)
+    return SaslLogin(mechanism, options["username"], options["password"])
 
 
 def _entry(keys: ListenerKeys, mechanism: str) -> JaasEntry:

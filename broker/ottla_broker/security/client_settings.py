@@ -1,9 +1,12 @@
-"""How a client reaches brokers: `security.protocol` and `ssl.*` as its user writes them. Pure: no store is read here.
+"""How a client reaches brokers: `security.protocol`, `ssl.*` and `sasl.*` as its user writes them.
 
-Keys are those of Java's clients or of librdkafka. Both have ssl.keystore.location, ssl.keystore.password,
-ssl.key.password and ssl.endpoint.identification.algorithm; a store is named in one spelling, not in both.
+Pure: no store is read here. Keys are those of Java's clients or of librdkafka. Both have ssl.keystore.location,
+ssl.keystore.password, ssl.key.password and ssl.endpoint.identification.algorithm; a store is named in one spelling, not
+in both.
 
-Source: org.apache.kafka.common.config.SslConfigs; librdkafka, CONFIGURATION.md.
+The login is a line of sasl.jaas.config (Java), or sasl.username and sasl.password (librdkafka).
+
+Source: org.apache.kafka.common.config.SslConfigs and SaslConfigs; librdkafka, CONFIGURATION.md.
 """
 
 from __future__ import annotations
@@ -15,6 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ottla_broker.security.cipher_suites import TLS_1_2
+from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, check_module, parse_jaas
+from ottla_broker.security.sasl.login import SaslLogin
+from ottla_broker.security.sasl.mechanism import MECHANISMS
+from ottla_broker.security.sasl.mechanism import PLAIN as PLAIN_MECHANISM
 from ottla_broker.security.ssl_keys import PROTOCOLS, ssl_settings
 from ottla_broker.security.tls_settings import CertificateStore, TlsError, TlsSettings
 
@@ -31,6 +38,9 @@ _OF_LIBRDKAFKA = (
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
     "ssl.key.pem", "enable.ssl.certificate.verification",
 )  # fmt: skip
+_SASL_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+_LOGIN_OF_JAVA = "sasl.jaas.config"
+_SASL = (*_SASL_MECHANISMS, _LOGIN_OF_JAVA, "sasl.username", "sasl.password")
 _WITHOUT_EFFECT = (
     "security.providers", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
@@ -46,15 +56,20 @@ _REFUSED = {
     "ssl.providers": "no provider of OpenSSL is loaded",
     "ssl.ca.certificate.stores": "there is none outside Windows; without ssl.ca.location the system's are trusted",
 }
-KEYS: tuple[str, ...] = (PROTOCOL, *_BOTH, *_OF_JAVA, *_OF_LIBRDKAFKA, *_WITHOUT_EFFECT)
+KEYS: tuple[str, ...] = (PROTOCOL, *_BOTH, *_OF_JAVA, *_OF_LIBRDKAFKA, *_SASL, *_WITHOUT_EFFECT)
 """Those that may be given."""
 SECRET_KEYS = frozenset(
     {
         "ssl.truststore.password", "ssl.truststore.certificates", "ssl.keystore.password", "ssl.keystore.key",
         "ssl.keystore.certificate.chain", "ssl.key.password", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem",
+        "sasl.jaas.config", "sasl.password",
     }
 )  # fmt: skip
 """Those whose values are never shown: Kafka's keys of type password, and librdkafka's that mean the same."""
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_OTHER_SASL = (
+    "sasl.client.callback.", "sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.", "enable.sasl.oauthbearer.",
+)  # fmt: skip
 _FAMILIES = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.")
 _LISTS = {"ssl.enabled.protocols": list(PROTOCOLS), "ssl.cipher.suites": []}
 _DEFAULTS = {
@@ -71,9 +86,11 @@ class ClientSecurity:
 
     Args:
         tls: None for bytes as they are.
+        login: None without SASL.
     """
 
     tls: TlsSettings | None = None
+    login: SaslLogin | None = None
 
 
 PLAIN = ClientSecurity()
@@ -90,8 +107,8 @@ def check_key(key: str) -> None:
         return
     if key in _REFUSED:
         raise TlsError(key, "", f"is not served: {_REFUSED[key]}")
-    if "sasl." in key:
-        raise TlsError(key, "", "SASL is not served yet: leave the key out")
+    if "sasl." in key and key.startswith(_OTHER_SASL):
+        raise TlsError(key, "", f"is not served: the mechanisms are {', '.join(MECHANISMS)}")
     raise TlsError(key, "", f"is unknown{nearest(key, KEYS)}")
 
 
@@ -114,14 +131,48 @@ def client_security(given: Mapping[str, str]) -> ClientSecurity:
     for key in given:
         check_key(key)
     protocol = given.get(PROTOCOL, "PLAINTEXT").strip().upper()
-    if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
-        raise TlsError(PROTOCOL, "", f"{protocol}: SASL is not served yet, only PLAINTEXT and SSL")
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise TlsError(PROTOCOL, "", f"must be PLAINTEXT or SSL, not {given[PROTOCOL]!r}")
+    if protocol not in _PROTOCOLS:
+        raise TlsError(PROTOCOL, "", f"must be of {', '.join(_PROTOCOLS)}, not {given[PROTOCOL]!r}")
     if PROTOCOL not in given and given:
-        raise TlsError(PROTOCOL, "", f"is not given, so {next(iter(given))} would have no effect: set SSL")
+        needed = "SASL_SSL" if any(key in _SASL for key in given) else "SSL"
+        raise TlsError(PROTOCOL, "", f"is not given, so {next(iter(given))} would have no effect: set {needed}")
     tls = _tls(given)
-    return ClientSecurity(tls if protocol == "SSL" else None)
+    has_login = protocol.startswith("SASL_")
+    return ClientSecurity(tls if protocol.endswith("SSL") else None, _login(given) if has_login else None)
+
+
+def _login(given: Mapping[str, str]) -> SaslLogin:
+    mechanism = _mechanism(given)
+    jaas, user, password = (given.get(key, "") for key in (_LOGIN_OF_JAVA, "sasl.username", "sasl.password"))
+    if jaas:
+        for key in ("sasl.username", "sasl.password"):
+            if key in given:
+                raise TlsError(key, "", f"must not be given beside {_LOGIN_OF_JAVA}, which means the same")
+        try:
+            entry = parse_jaas(jaas)
+            check_module(entry, PLAIN_MODULE if mechanism == PLAIN_MECHANISM else SCRAM_MODULE, mechanism)
+        except JaasError as error:
+            raise TlsError(_LOGIN_OF_JAVA, "", str(error)) from None
+        if entry.options.get("tokenauth", "false").lower() == "true":
+            raise TlsError(_LOGIN_OF_JAVA, "", "tokenauth: delegation tokens are not served")
+        user, password = entry.options.get("username", ""), entry.options.get("password", "")
+    for name, value in (("username", user), ("password", password)):
+        if not value:
+            key = _LOGIN_OF_JAVA if jaas else f"sasl.{name}"
+            raise TlsError(key, "", f"has no {name}" if jaas else f"is not given, nor {_LOGIN_OF_JAVA}")
+    return SaslLogin(mechanism, user, password)
+
+
+def _mechanism(given: Mapping[str, str]) -> str:
+    found = [key for key in _SASL_MECHANISMS if given.get(key)]
+    if not found:
+        raise TlsError("sasl.mechanism", "", f"is not given: of {', '.join(MECHANISMS)}")
+    if len(found) > 1:
+        raise TlsError(found[1], "", f"must not be given beside {found[0]}, which means the same")
+    mechanism = given[found[0]].strip().upper()
+    if mechanism not in MECHANISMS:
+        raise TlsError(found[0], "", f"must be of {', '.join(MECHANISMS)}, not {given[found[0]]!r}")
+    return mechanism
 
 
 class _Given:

@@ -1,7 +1,7 @@
 """`--command-config FILE`: how a command reaches brokers, in the file that Kafka's own tools take (client.properties).
 
-Of its keys `security.protocol` and `ssl.*` have an effect, in the spelling of Java's clients or of librdkafka. Other
-keys of an admin client are taken, so that one file serves all tools.
+Of its keys `security.protocol`, `ssl.*` and `sasl.*` have an effect, in the spelling of Java's clients or of
+librdkafka. Other keys of an admin client are taken, so that one file serves all tools.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 
 from ottla.cli.messages import fail
 from ottla_broker.config.properties import decode_properties_file, parse_properties
+from ottla_broker.ports import Clock
 from ottla_broker.ports.network import Connector, Network
 from ottla_broker.security.client_settings import KEYS, client_security, is_security_key, nearest
 from ottla_broker.security.tls_settings import TlsError
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 CommandConfigOption = Annotated[
     Path | None,
-    typer.Option("--command-config", metavar="FILE", help="Properties of a client of Kafka: security.protocol, ssl.*."),
+    typer.Option(
+        "--command-config", metavar="FILE", help="Properties of a client of Kafka: security.protocol, ssl.*, sasl.*."
+    ),
 ]
 _WITHOUT_EFFECT = (
     "auto.include.jmx.reporter", "bootstrap.controllers", "bootstrap.servers", "client.dns.lookup", "client.id",
@@ -61,15 +64,21 @@ def read_command_config(path: Path | None) -> dict[str, str]:
     return found
 
 
-def connector_of(network: Network, security: Mapping[str, str]) -> Connector:
+def connector_of(network: Network, clock: Clock, security: Mapping[str, str]) -> Connector:
     """What connects as these keys of `read_command_config` say."""
-    settings = client_security(security).tls
-    if settings is None:
-        return network
-    from ottla_broker.security.tls_context import load_client
-    from ottla_broker.server.edge.tls_contexts import TlsConnector
+    found = client_security(security)
+    connector: Connector = network
+    if found.tls is not None:
+        from ottla_broker.security.tls_context import load_client
+        from ottla_broker.server.edge.tls_contexts import TlsConnector
 
-    return TlsConnector(network, _CommandTls(load_client(settings, time.time()).context))
+        connector = TlsConnector(network, _CommandTls(load_client(found.tls, time.time()).context))
+    login = found.login
+    if login is None:
+        return connector
+    from ottla_broker.server.peers.sasl_connector import SaslConnector
+
+    return SaslConnector(connector, clock, lambda: login)
 
 
 def _check_stores(security: Mapping[str, str]) -> None:

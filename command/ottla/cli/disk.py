@@ -28,7 +28,7 @@ lost for good:
 ottla disk forget --broker 1 --dir d1 --data .ottla/orders
 ottla disk forget --broker 7 --dir /disk1 --bootstrap-server kafka:9092
 
---command-config names a file with security.protocol and ssl.*, as for Kafka's
+--command-config names a file with security.protocol, ssl.* and sasl.*, as for Kafka's
 own tools, where the listener has TLS.
 
 Both say first which partitions had their only in-sync replica there, and ask.
@@ -116,9 +116,9 @@ async def _admin(
     from ottla_broker.adapters.clock import LoopClock
     from ottla_broker.adapters.network import SocketNetwork
 
-    network = SocketNetwork()
+    network, clock = SocketNetwork(), LoopClock()
     try:
-        return await act(DiskAdmin(connector_of(network, security), LoopClock(), host, port))
+        return await act(DiskAdmin(connector_of(network, clock, security), clock, host, port))
     finally:
         network.close()
 

@@ -20,6 +20,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
 from ottla_broker.security.client_settings import PLAIN, ClientSecurity
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_operator.api.fleet import (
     NO_ANSWER,
     BrokerValues,
@@ -81,6 +82,7 @@ class KafkaPythonAdmin:
         security: ClientSecurity = PLAIN,
     ) -> None:
         self._tls = _tls_of(security)
+        self._login = security.login
         self._bootstrap = list(bootstrap)
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
         self._change_timeout_ms = change_timeout_ms
@@ -157,7 +159,7 @@ class KafkaPythonAdmin:
             if self._client is not None and asked and not _known(self._client, asked):
                 self._disconnect()  # its own metadata is from before they were there
             if self._client is None:
-                self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms, self._tls)
+                self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms, self._tls, self._login)
             _ask_only(self._client, asked)
             return act(self._client)
         except Exception as error:  # errors of single topics are not raised
@@ -179,7 +181,9 @@ def _tls_of(security: ClientSecurity) -> ContextOfConnections | None:
     return ContextOfConnections(security.tls)
 
 
-def _connect(bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None) -> KafkaAdminClient:
+def _connect(
+    bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None, login: SaslLogin | None
+) -> KafkaAdminClient:
     """A connected client. One that cannot connect is closed: otherwise its thread would try for ever.
 
     Raises:
@@ -190,6 +194,13 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnection
         tls.failure = ""
         tls.check()
         security = {"security_protocol": "SSL", "ssl_context": tls}
+    if login is not None:
+        security |= {
+            "security_protocol": "SASL_PLAINTEXT" if tls is None else "SASL_SSL",
+            "sasl_mechanism": login.mechanism,
+            "sasl_plain_username": login.username,
+            "sasl_plain_password": login.password,
+        }
     network = NetworkSelector(client_id=CLIENT_ID)
     made: list[KafkaNetClient] = []
 

@@ -6,7 +6,9 @@ response is read, so that the next fetch runs while records are converted.
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.protocol import codec
@@ -15,6 +17,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
 from ottla_broker.security.client_settings import PLAIN, ClientSecurity
 from ottla_pipeline.errors import RequestRefused
+from ottla_pipeline.wire.login import log_in
 from ottla_pipeline.wire.plain_socket import PlainSocket
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_FRAME_BYTES = 2**31 - 1
 _BUFFER_BYTES = 64 * 1024
+_PART_OF_SESSION = 0.85
+"""Of a session's life, after which it logs in again."""
 _VERSIONS = {
     ApiKey.FETCH: (4, 13),  # from 4 on record batches, up to 12 topics by name, in 13 by id
     ApiKey.LIST_OFFSETS: (2, 7),  # from 2 on the isolation level
@@ -36,6 +41,8 @@ _VERSIONS = {
     ApiKey.OFFSET_COMMIT: (2, 8),  # from 2 on without a time of its own, up to 9 topics by name
     ApiKey.OFFSET_FETCH: (7, 7),  # from 7 on it waits for offsets of open transactions, later ones ask for many groups
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.SASL_HANDSHAKE: (1, 1),  # from 1 on SaslAuthenticate follows
+    ApiKey.SASL_AUTHENTICATE: (0, 2),  # from 1 on the end of the session
 }
 """The first and last version of each API that this package speaks."""
 
@@ -52,11 +59,15 @@ class Connection:
         self._correlation_id = 0
         self._waiting: list[tuple[int, ApiKey, int]] = []
         self._buffer = bytearray(_BUFFER_BYTES)
+        self._login = security.login
+        self._session_ends_at = math.inf
+        """Time.monotonic: before that it has to log in again (KIP-368)."""
         self._transport = _open(host, port, timeout_s, security)
         try:
-            # SASL authenticates here, over TLS or not, before the broker is asked for anything but its versions.
             try:
                 self._served = self._agree()
+                if security.login is not None:
+                    self._log_in()
             except OSError as error:
                 raise self._transport.explain(error) from None
         except BaseException:
@@ -73,6 +84,8 @@ class Connection:
 
         With `at_most` in no later version than that, which the broker has to serve.
         """
+        if not self._waiting and time.monotonic() >= self._session_ends_at:
+            self._log_in()
         version = self._version(api_key)
         self._send(api_key, version if at_most is None else min(version, at_most), request)
 
@@ -122,6 +135,13 @@ class Connection:
     def is_reusable(self) -> bool:
         """Whether nothing is awaited and nothing has come: a closed connection has its end to be read."""
         return not self._waiting and self._transport.is_quiet()
+
+    def _log_in(self) -> None:
+        """Raises LoginRefused, OSError. A session with an end is renewed when nothing is awaited, early enough."""
+        assert self._login is not None
+        began, self._session_ends_at = time.monotonic(), math.inf
+        lifetime_ms = log_in(self.ask, self._login, self.address)
+        self._session_ends_at = began + _PART_OF_SESSION * lifetime_ms / 1000 if lifetime_ms else math.inf
 
     def _agree(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker serves."""

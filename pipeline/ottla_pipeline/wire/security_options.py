@@ -1,4 +1,4 @@
-"""The options `kafka.security.protocol` and `kafka.ssl.*`, which readers and writers share. Pure.
+"""The options `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`, which readers and writers share. Pure.
 
 The keys are those of the broker's own package (`client_settings`), in the spelling of Java's clients or of librdkafka.
 """
@@ -23,7 +23,7 @@ PREFIX = "kafka."
 SECURITY_OPTIONS = tuple(PREFIX + key for key in KEYS)
 SECRET_OPTIONS = frozenset(PREFIX + key for key in SECRET_KEYS)
 """Options whose values are shown nowhere."""
-_KEY = re.compile(r"(?<![\w.])(?=(?:ssl|security|enable\.ssl)\.)")
+_KEY = re.compile(r"(?<![\w.])(?=(?:ssl|sasl|security|enable\.ssl)\.)")
 """Where a key begins in a sentence."""
 
 

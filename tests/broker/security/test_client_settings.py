@@ -11,11 +11,14 @@ import pytest
 from ottla_broker.config.definitions import BROKER_KEYS
 from ottla_broker.security.client_settings import KEYS, SECRET_KEYS, client_security
 from ottla_broker.security.handshake_failures import told_to_user
+from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.tls_context import load_client
 from ottla_broker.security.tls_settings import CertificateStore, TlsError, TlsSettings
 from tests.authority import Authority
 
 SSL = {"security.protocol": "SSL"}
+SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 
 
 def tls(**given: str) -> TlsSettings:
@@ -33,6 +36,21 @@ def refused(given: dict[str, str]) -> str:
 def test_without_keys_a_connection_is_plain() -> None:
     assert client_security({}).tls is None
     assert client_security({"security.protocol": "plaintext"}).tls is None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"sasl.jaas.config": f'{SCRAM_MODULE} required username="al\\"ice" password="se;cret";'},
+        {"sasl.username": 'al"ice', "sasl.password": "se;cret"},
+    ],
+)
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
+def test_a_login_in_the_spelling_of_java_or_of_librdkafka(keys: dict[str, str], protocol: str) -> None:
+    found = client_security({**SASL, "security.protocol": protocol, **keys})
+    assert found.login == SaslLogin("SCRAM-SHA-512", 'al"ice', "se;cret")
+    assert (found.tls is not None) == (protocol == "SASL_SSL")
+    assert "se;cret" not in repr(found)
 
 
 def test_plaintext_leaves_the_stores_without_effect_as_in_java() -> None:
@@ -86,9 +104,37 @@ def test_cipher_suites_have_ianas_names_or_openssls() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol: must be PLAINTEXT or SSL, not 'TLS'"),
-        ({"security.protocol": "SASL_SSL"}, "security.protocol: SASL_SSL: SASL is not served yet"),
-        ({**SSL, "sasl.mechanism": "PLAIN"}, "sasl.mechanism: SASL is not served yet"),
+        (
+            {"security.protocol": "TLS"},
+            "security.protocol: must be of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'",
+        ),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: is not given: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        (
+            {"sasl.username": "a"},
+            "security.protocol: is not given, so sasl.username would have no effect: set SASL_SSL",
+        ),
+        (
+            {**SASL, "sasl.mechanism": "GSSAPI"},
+            "sasl.mechanism: must be of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not 'GSSA",
+        ),
+        ({**SASL, "sasl.mechanisms": "PLAIN"}, "sasl.mechanisms: must not be given beside sasl.mechanism, which means"),
+        (SASL, "sasl.username: is not given, nor sasl.jaas.config"),
+        ({**SASL, "sasl.username": "a"}, "sasl.password: is not given, nor sasl.jaas.config"),
+        ({**SASL, "sasl.jaas.config": f"{PLAIN_MODULE} required;"}, "sasl.jaas.config: the login module org.apache"),
+        (
+            {**SASL, "sasl.jaas.config": f'{SCRAM_MODULE} required username="a";'},
+            "sasl.jaas.config: has no password",
+        ),
+        (
+            {**SASL, "sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="b";', "sasl.username": "a"},
+            "sasl.username: must not be given beside sasl.jaas.config",
+        ),
+        (
+            {**SASL, "sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="b" tokenauth="true";'},
+            "sasl.jaas.config: tokenauth: delegation tokens are not served",
+        ),
+        ({**SASL, "sasl.login.class": "x.Y"}, "sasl.login.class: is not served: the mechanisms are PLAIN"),
+        ({**SASL, "sasl.usrname": "x"}, "sasl.usrname: is unknown; did you mean sasl.username?"),
         ({"ssl.ca.location": "/ca.pem"}, "security.protocol: is not given, so ssl.ca.location would have no effect"),
         ({**SSL, "ssl.truststore.locaton": "/t"}, "is unknown; did you mean ssl.truststore.location?"),
         ({**SSL, "ssl.ca.locations": "/t"}, "is unknown; did you mean ssl.ca.location?"),
@@ -120,7 +166,7 @@ def test_what_cannot_be_used_is_refused_by_its_key(given: dict[str, str], messag
 def test_secrets_are_those_of_the_brokers_table_and_librdkafkas() -> None:
     known = {key for key in KEYS if key in BROKER_KEYS and BROKER_KEYS[key].is_sensitive}
     assert known <= SECRET_KEYS
-    assert SECRET_KEYS - known == {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"}
+    assert SECRET_KEYS - known == {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", "sasl.password"}
 
 
 def test_no_secret_is_in_the_text_of_the_settings() -> None:

@@ -72,7 +72,7 @@ def test_a_command_says_why_a_broker_with_tls_does_not_serve_it(
     [
         ({"ssl.truststore.locaton": "/t"}, "ssl.truststore.locaton: is unknown; did you mean ssl.truststore.location?"),
         ({"request.timeout": "1"}, "request.timeout: is unknown; did you mean request.timeout.ms?"),
-        ({"security.protocol": "SASL_SSL"}, "security.protocol: SASL_SSL: SASL is not served yet"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: is not given: of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         (
             {"security.protocol": "SSL", "ssl.ca.location": "/there/is/none.pem"},
             "ssl.ca.location: /there/is/none.pem: No such file or directory: name a file that exists",

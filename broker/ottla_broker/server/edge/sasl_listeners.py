@@ -13,12 +13,13 @@ from functools import partial
 from typing import Final
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.config.sasl import SASL_PROTOCOLS, OwnLogin, SaslSettings, own_login, sasl_settings
+from ottla_broker.config.sasl import SASL_PROTOCOLS, SaslSettings, own_login, sasl_settings
 from ottla_broker.config.tls import TLS_PROTOCOLS
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.ports.network import Connector
 from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.sasl.mechanism import PLAIN, ServerMechanism
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
@@ -98,7 +99,7 @@ class SaslListeners:
             return connector
         return SaslConnector(connector, self._clock, partial(self._own_login, listener))
 
-    def _own_login(self, listener: str) -> OwnLogin:
+    def _own_login(self, listener: str) -> SaslLogin:
         return own_login(self._config, listener)
 
     def _settings_of(self, listener: str) -> SaslSettings:

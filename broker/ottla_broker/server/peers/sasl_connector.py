@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ottla_broker.config.sasl import OwnLogin
 from ottla_broker.ports import Clock
 from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, Connector, HandlerFactory
@@ -24,9 +23,8 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
-from ottla_broker.security.sasl.mechanism import PLAIN, Challenge, ClientMechanism, Failed
-from ottla_broker.security.sasl.plain import PlainClient
-from ottla_broker.security.sasl.scram import SaltedPasswords, ScramAlgorithm, ScramClient
+from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
+from ottla_broker.security.sasl.mechanism import Challenge, ClientMechanism, Failed
 
 logger = logging.getLogger("ottla.server")
 
@@ -50,11 +48,11 @@ class SaslConnector:
         login: the name and password in force.
     """
 
-    def __init__(self, connector: Connector, clock: Clock, login: Callable[[], OwnLogin]) -> None:
+    def __init__(self, connector: Connector, clock: Clock, login: Callable[[], SaslLogin]) -> None:
         self._connector = connector
         self._clock = clock
         self._login = login
-        self._passwords: tuple[str, SaltedPasswords] | None = None
+        self._exchanges = LoginExchanges()
 
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
@@ -78,12 +76,7 @@ class SaslConnector:
     def _client(self) -> tuple[str, ClientMechanism]:
         """The mechanism, and this side of a new exchange."""
         login = self._login()
-        user, password = login.options["username"], login.options["password"]
-        if login.mechanism == PLAIN:
-            return PLAIN, PlainClient(user, password)
-        if self._passwords is None or self._passwords[0] != password:
-            self._passwords = password, SaltedPasswords(password)
-        return login.mechanism, ScramClient(ScramAlgorithm(login.mechanism), user, self._passwords[1])
+        return login.mechanism, self._exchanges.begin(login)
 
 
 class _LoggedIn:

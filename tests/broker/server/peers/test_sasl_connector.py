@@ -11,10 +11,10 @@ import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
-from ottla_broker.config.sasl import OwnLogin
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
@@ -92,7 +92,7 @@ async def connected(
     network = SocketNetwork()
     peer = Peer(network, clock, session_ms)
     listener = await network.listen("127.0.0.1", 0, peer.accept, max_frame_bytes=1 << 20)
-    connector = SaslConnector(network, clock, lambda: OwnLogin(mechanism, {"username": "b", "password": password}))
+    connector = SaslConnector(network, clock, lambda: SaslLogin(mechanism, "b", password))
     client = BrokerClient(connector, clock, "127.0.0.1", listener.port, client_id="c")
     try:
         yield client, peer
