@@ -151,7 +151,6 @@ class SaslConnection:
         "_client",
         "_connection",
         "_dispatch",
-        "_limit",
         "_mechanism",
         "_monotonic",
         "_pending",
@@ -159,6 +158,7 @@ class SaslConnection:
         "_rules",
         "_served_until",
         "_step",
+        "_timer",
         "_waiting",
     )
 
@@ -190,7 +190,8 @@ class SaslConnection:
         self._waiting: list[memoryview] = []
         """What has come while ApiVersions is answered: one frame, since nothing is read then."""
         connection.limit_frames(rules.largest_bytes)
-        self._limit: Timer | None = call_later(rules.limit_s, self._limit_reached)
+        self._timer: Timer | None = call_later(rules.limit_s, self._limit_reached)
+        """Of the time limit, then of the delay of a failure."""
 
     def on_frame(self, frame: memoryview) -> None:
         if self._monotonic() < self._served_until:
@@ -203,8 +204,8 @@ class SaslConnection:
             self._client.on_sent()
 
     def on_close(self, reason: str) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._waiting.clear()
         self._client.on_close(reason)
 
@@ -306,7 +307,7 @@ class SaslConnection:
         self._served_until = -math.inf
         if self._authentication.state in (_S.TOKENS, _S.BARE_TOKENS, _S.OTHER_MECHANISM):
             self._connection.limit_frames(self._rules.largest_bytes)
-            self._limit = self._call_later(self._rules.limit_s, self._limit_reached)
+            self._timer = self._call_later(self._rules.limit_s, self._limit_reached)
 
     def _give(self, token: bytes) -> None:
         assert self._mechanism is not None
@@ -363,9 +364,9 @@ class SaslConnection:
     def _admit(self, before: Authentication) -> None:
         authentication = self._authentication
         assert authentication.principal is not None
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         lifetime_ms = self._lifetime_ms()
         self._served_until = math.inf if lifetime_ms is None else self._monotonic() + lifetime_ms / 1000
         self._mechanism, self._step = None, Failed()
@@ -379,9 +380,12 @@ class SaslConnection:
         self._client.pause()
         self._rules.outcomes.failed(again=before.principal is not None)
         logger.info("failed %s from %s:%d on %s: %s", before.attempt, *self._client.peer, self._client.listener, reason)
-        self._call_later(self._rules.failure_delay_s, self._delay_over)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._call_later(self._rules.failure_delay_s, self._delay_over)
 
     def _delay_over(self) -> None:
+        self._timer = None
         if not self._connection.is_closed:
             if self._pending:
                 self._send(self._pending)
@@ -399,7 +403,7 @@ class SaslConnection:
             self._connection.close()
 
     def _limit_reached(self) -> None:
-        self._limit = None
+        self._timer = None
         if not self._connection.is_closed:
             self._decide(LimitReached())
 

@@ -405,6 +405,15 @@ def test_one_that_has_authenticated_stays() -> None:
     assert not one.is_closed
 
 
+@pytest.mark.parametrize("far", [lambda one: None, lambda one: one.handshake(), lambda one: one.metadata()])
+def test_nothing_is_left_of_a_client_that_goes_before_it_has_authenticated(far: Callable[[Listener], Any]) -> None:
+    one = Listener()
+    far(one)
+    assert any(timer.callback is not None for timer in one.edge.clock.timers)
+    one.gate.on_close("")
+    assert all(timer.callback is None for timer in one.edge.clock.timers)
+
+
 # Sessions (KIP-368)
 
 
