@@ -214,6 +214,19 @@ class NetworkContract:
         assert str(length) in str(server.reason)
         await client.until(lambda c: c.reason is not None)
 
+    async def test_a_limit_on_frames_holds_for_those_that_come_from_then_on(self, network: Network) -> None:
+        client, server = await self.pair(network, max_frame_bytes=1000)
+        server.connection.limit_frames(10)
+        client.connection.send([framed(b"x" * 10)])
+        await server.until(lambda s: len(s.frames) == 1)
+        server.connection.limit_frames(2000)
+        client.connection.send([framed(b"x" * 2000)])
+        await server.until(lambda s: len(s.frames) == 2)
+        server.connection.limit_frames(10)
+        client.connection.send([struct.pack(">i", 11)])
+        await server.until(lambda s: s.reason is not None)
+        assert "11" in str(server.reason)
+
     async def test_a_paused_connection_delivers_nothing_until_resumed(self, network: Network) -> None:
         client, server = await self.pair(network, pause_after=1)
         client.connection.send([framed(b"1") + framed(b"2") + framed(b"3")])
