@@ -39,7 +39,7 @@ async def handle(
             error_code=int(denial),
             error_message=None,
             results=[
-                DescribeUserScramCredentialsResult(user=user, error_code=int(denial), error_message=denial.message)
+                DescribeUserScramCredentialsResult(user=user, error_code=int(denial), error_message=None)
                 for user in await context.distinct([user.name async for user in context.each(request.users or ())])
             ],
         )
