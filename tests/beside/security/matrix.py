@@ -91,7 +91,7 @@ class Side:
 
 
 def compare(ours: Side, theirs: Side, question: Question) -> str | None:
-    """The first difference, "" where there is none or a reason for it; None where nothing was asked."""
+    """The first difference without a reason, "" where there is none; None where nothing was asked."""
     if deliberate.unasked(question):
         return None
     answer = ours.ask(question)
@@ -100,8 +100,20 @@ def compare(ours: Side, theirs: Side, question: Question) -> str | None:
     if deliberate.unanswered(question):
         return "" if isinstance(answer, dict) else f"answer: {answer}, and Apache Kafka is not asked"
     their_answer = theirs.ask(question)
-    found = difference(*alike(question, answer, their_answer))
-    return "" if deliberate.reason(question, found) else found
+    found = every_difference(*alike(question, answer, their_answer))
+    return next((where for where in found if not deliberate.reason(question, where)), "")
+
+
+def every_difference(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
+    """The places where two comparable answers differ: each has a reason, or has not."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in (name for name in ours if name in theirs):  # a message where only one is an error of rights
+            yield from every_difference(ours[name], theirs[name], f"{where}.{name}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from every_difference(*pair, f"{where}[{number}]")
+    elif found := difference(ours, theirs, where):
+        yield found
 
 
 def alike(question: Question, ours: Any, theirs: Any) -> tuple[Any, Any]:

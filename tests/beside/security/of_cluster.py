@@ -104,7 +104,9 @@ _CHANGES = (
     (_BROKER, _BROKER_ID, "log.cleaner.threads", "1"),
     (_BROKER, "", "log.cleaner.threads", "1"),
     (_BROKER, "99", "log.cleaner.threads", "1"),
+    *((_BROKER, name, "log.cleaner.threads", "1") for name in ("01", "+1", "-1", " 1", "1_0", "one")),
 )
+"""Of this broker, of all, of another one, and under names that mean one of them to whoever reads numbers loosely."""
 
 
 def _alter_configs(world: World, names: Names, version: int) -> Any:
