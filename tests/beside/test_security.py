@@ -10,7 +10,8 @@ import pytest
 from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol.api import ApiKey
 from tests.beside.security.existence import named_unasked, pairs, reason, told, told_of_partitions
-from tests.beside.security.matrix import ROWS, Side, compare, sides
+from tests.beside.security.matrix import ROWS, Side, compare, every_difference, sides
+from tests.beside.security.revoked import stories
 from tests.beside.security.rows import Question, Row, questions
 
 SOME = (
@@ -40,6 +41,13 @@ def test_some_apis_answer_without_rights_as_apache_kafka_does(tmp_path: Path, zo
 @pytest.mark.java
 def test_every_api_answers_without_rights_as_apache_kafka_does(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     assert differences(tmp_path, zookeeper, ROWS) == {}
+
+
+@pytest.mark.java
+def test_rights_that_are_taken_away_end_as_with_apache_kafka(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    with sides(tmp_path, zookeeper) as brokers:
+        answers = {story.about: (brokers["ours"].tell(story), brokers["theirs"].tell(story)) for story in stories()}
+    assert {about: found for about, pair in answers.items() if (found := list(every_difference(*pair)))} == {}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from tests.authority import Authority
 from tests.beside.comparison import UNLIKE, Broker, comparable, difference, own_chroot
+from tests.beside.requests import IDENTITIES
 from tests.beside.security import deliberate, of_brokers, of_cluster, of_groups, of_tokens, of_topics, of_transactions
+from tests.beside.security.revoked import Story
 from tests.beside.security.rows import Question, Row
 from tests.beside.security.world import ADMIN, ASKER, World
 from tests.integration.apache_kafka import ApacheKafka
@@ -83,10 +86,25 @@ class Side:
             self.world.restore()
         self.world.grant(question.rights)
         request = question.row.request(self.world, question.names, question.version)
-        if request is None:
-            return None
-        request = request._replace(body=changed(request.body))
-        answer = comparable(self._asker.answer(request), _UNLIKE)
+        return (
+            None
+            if request is None
+            else self._comparable(self._asker.answer(request._replace(body=changed(request.body))))
+        )
+
+    def tell(self, story: Story) -> list[Any]:
+        """The answers to its steps."""
+        response: Any = None
+        answers = []
+        for step in story.steps:
+            request = step.request(self.world, response)
+            self.world.grant(step.rights)
+            response = self._asker.answer(request)
+            answers.append(self._comparable(response))
+        return answers
+
+    def _comparable(self, response: Any) -> Any:
+        answer = comparable(response, _UNLIKE)
         return named(answer, {**self.world.aliases, **new_ids(answer, self.world.aliases)})
 
 
@@ -150,12 +168,19 @@ def once(value: Any) -> Any:
 
 
 def named(value: Any, aliases: dict[str, str]) -> Any:
-    """With names in place of what is random."""
+    """With names in place of what is random, in the order of the names."""
     if isinstance(value, dict):
         return {field: "<one>" if is_random(field, part) else named(part, aliases) for field, part in value.items()}
     if isinstance(value, list):
-        return [named(one, aliases) for one in value]
+        return sorted((named(one, aliases) for one in value), key=_place)
     return aliases.get(value, value) if isinstance(value, str) else value
+
+
+def _place(one: Any) -> tuple[str, str]:
+    """By the name or the id that a name stands for."""
+    fields = ("topic_id", *IDENTITIES)
+    identity = next((one[field] for field in fields if field in one), "") if isinstance(one, dict) else ""
+    return str(identity), json.dumps(one, sort_keys=True)
 
 
 def new_ids(answer: Any, known: dict[str, str]) -> dict[str, str]:
@@ -168,6 +193,8 @@ def new_ids(answer: Any, known: dict[str, str]) -> dict[str, str]:
 
 def is_random(field: str, value: Any) -> bool:
     """Of a field that each broker chooses: whether it is one that it has chosen."""
+    if field == "session_id":
+        return bool(value)
     if field in ("issue_timestamp", "expiry_timestamp", "max_timestamp"):
         return True
     if field in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "producer_id"):

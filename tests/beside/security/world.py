@@ -33,6 +33,8 @@ class World:
     def __init__(self, admin: Broker) -> None:
         self._admin = admin
         self._token = b""
+        self.open = (-1, -1)
+        """Producer id and epoch of a transaction that goes on for several requests."""
         self._rights: tuple[Right, ...] | None = None
         self._member = ""
         self._generation = 0
