@@ -21,6 +21,8 @@ from tests.beside.security.matrix import compare as compare_answers
 from tests.beside.security.matrix import selected, sides
 from tests.beside.security.rows import questions
 
+_WIDE = 200
+"""Columns of a table that nobody looks at in a terminal."""
 app = typer.Typer(no_args_is_help=False)
 
 
@@ -100,7 +102,7 @@ def security(api: Annotated[str, typer.Option(help="only this API, such as Delet
     for (row, variant, rights, where), versions in found.items():
         table.add_row(row, ", ".join(map(str, versions)), variant, rights, where)
     if found:
-        Console().print(table)
+        Console(width=max(Console().width, _WIDE)).print(table)
     typer.echo(f"{count} questions, {sum(map(len, found.values()))} answers differ")
     if found:
         raise typer.Exit(1)

@@ -177,9 +177,9 @@ def named(value: Any, aliases: dict[str, str]) -> Any:
 
 
 def _place(one: Any) -> tuple[str, str]:
-    """By the name or the id that a name stands for."""
-    fields = ("topic_id", *IDENTITIES)
-    identity = next((one[field] for field in fields if field in one), "") if isinstance(one, dict) else ""
+    """By the name, or the id that a name stands for."""
+    fields = (*IDENTITIES, "topic_id")
+    identity = next((one[name] for name in fields if one.get(name)), "") if isinstance(one, dict) else ""
     return str(identity), json.dumps(one, sort_keys=True)
 
 
