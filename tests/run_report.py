@@ -21,7 +21,7 @@ import pytest
 BUDGETS_S: Mapping[str, int] = {
     "tests": 10,
     "tests/bench": 120,
-    "tests/beside": 120,
+    "tests/beside": 240,
     "tests/broker": 900,
     "tests/command": 60,
     "tests/compatibility": 120,

@@ -18,11 +18,15 @@ from ottla_broker.protocol.api import ApiKey
 from tests.beside.comparison import Broker
 from tests.beside.security.matrix import ROWS, Certificates, Side, selected
 from tests.beside.security.names import GROUP, IDLE_GROUP, MISSING, OTHER_TOPIC, TOPIC, TRANSACTIONAL_ID
-from tests.beside.security.rows import Row, questions
+from tests.beside.security.rows import NAMES_IDS, Row, questions
 from tests.beside.security.tracing import Trace, TracingAuthorizer, traced
 from tests.beside.security.world import ADMIN, ASKER, World
 
 NAMES = (TOPIC, OTHER_TOPIC, GROUP, IDLE_GROUP, TRANSACTIONAL_ID, MISSING)
+
+
+RESOLVES_IDS = ("replica_manager.topics[]",)
+"""Tells whether the id that a request names is that of the topic that there is, or of an earlier one."""
 
 
 class Traced:
@@ -30,7 +34,6 @@ class Traced:
 
     def __init__(self, fleet: RunningCluster, certificates: Certificates) -> None:
         self.trace = Trace(NAMES)
-        self.touched: set[str] = set()
         admin = Broker(fleet.address(0), tls=certificates.of_a_client(ADMIN))
         world = World(admin)
         world.set_up()
@@ -47,15 +50,14 @@ class Traced:
         core.server.authorizer = authorizer
         core.dispatcher.services = traced(core.dispatcher.services, self.trace)
 
-    def unasked(self, row: Row) -> dict[str, dict[str, str]]:
+    def unasked(self, row: Row) -> dict[str, set[tuple[str, str]]]:
         """By question, what was touched and not asked for."""
         found = {}
-        for question in questions(row):
-            answer = self.side.ask(question, self._begin)
-            if answer is not None:
-                self.touched |= self.trace.touched
-                if self.trace.unasked:
-                    found[str(question)] = dict(self.trace.unasked)
+        for question in questions(row, is_of_ours=True):
+            if self.side.ask(question, self._begin) is not None:
+                by_id = RESOLVES_IDS if question.version >= NAMES_IDS.get(row.api_key, question.version + 1) else ()
+                if early := {(name, what) for name, what in self.trace.unasked if what not in by_id}:
+                    found[str(question)] = early
         return found
 
     def _begin(self, body: object) -> object:

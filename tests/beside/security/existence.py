@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ottla_broker.authorization.resources import ResourceType
-from ottla_broker.protocol.api import ApiKey
 from tests.beside.security.matrix import Side
 from tests.beside.security.names import (
     GROUP,
@@ -21,7 +20,7 @@ from tests.beside.security.names import (
     TOPIC,
     TRANSACTIONAL_ID,
 )
-from tests.beside.security.rows import Question, Row
+from tests.beside.security.rows import NAMES_IDS, Question, Row
 
 _NAMES = (TOPIC, OTHER_TOPIC, IDLE_GROUP, TRANSACTIONAL_ID, "<member>", "__consumer_offsets")
 """What exists, and is long enough to be searched for."""
@@ -59,7 +58,7 @@ def pairs(row: Row) -> Iterator[Pair]:
         if kind not in {needed for _, needed in row.needs}:
             others = ()
         for rights in dict.fromkeys(((), others)):
-            for version in row.versions:
+            for version in row.own_versions:
                 yield Pair(
                     Question(row, variant, names, rights, version),
                     Question(row, f"missing {kind.label}", names.missing(kind), rights, version),
@@ -69,7 +68,7 @@ def pairs(row: Row) -> Iterator[Pair]:
 def reason(pair: Pair) -> str:
     """Why it may be told; "" where it may not."""
     row, version = pair.existing.row, pair.existing.version
-    if row.about == "by id" or (row.api_key is ApiKey.FETCH and version >= 13):
+    if row.about == "by id" or version >= NAMES_IDS.get(row.api_key, version + 1):
         return "an id is 122 random bits: who knows it has been told, and Apache Kafka tells an id that is unknown too"
     return ""
 

@@ -20,7 +20,7 @@ from tests.beside.security.names import (
     beside,
     one_of,
 )
-from tests.beside.security.rows import Row
+from tests.beside.security.rows import NAMES_IDS, Row
 from tests.beside.security.world import World
 
 _Op, _Type = AclOperation, ResourceType
@@ -40,7 +40,12 @@ def _names(names: Names) -> Sequence[str]:
 def _offset_commit(world: World, names: Names, version: int) -> Any:
     api = codec.module(ApiKey.OFFSET_COMMIT)
     part = api.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    topics = [api.OffsetCommitRequestTopic(name=name, partitions=[part]) for name in _names(names)]
+    topics = [
+        api.OffsetCommitRequestTopic(topic_id=world.topic_id(name), partitions=[part])
+        if version >= NAMES_IDS[ApiKey.OFFSET_COMMIT]
+        else api.OffsetCommitRequestTopic(name=name, partitions=[part])
+        for name in _names(names)
+    ]
     return api.OffsetCommitRequest(group_id=names.groups[0], topics=topics)
 
 
@@ -59,7 +64,12 @@ def _offset_fetch(world: World, names: Names, version: int) -> Any:
             group_id=group,
             topics=None
             if names.topics is None
-            else [api.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names.topics],
+            else [
+                api.OffsetFetchRequestTopics(topic_id=world.topic_id(name), partition_indexes=[0])
+                if version >= NAMES_IDS[ApiKey.OFFSET_FETCH]
+                else api.OffsetFetchRequestTopics(name=name, partition_indexes=[0])
+                for name in names.topics
+            ],
         )
         for group in names.groups
     ]

@@ -10,7 +10,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.batch import TRANSACTIONAL_MASK
 from tests.beside.security.names import ALL_TOPICS, TOPICS, TRANSACTIONAL_ID, Names, beside
-from tests.beside.security.rows import Row
+from tests.beside.security.rows import NAMES_IDS, Row
 from tests.beside.security.world import World, batch
 
 _Op, _Type = AclOperation, ResourceType
@@ -34,7 +34,12 @@ def _names(names: Names) -> Sequence[str]:
 def _produce(world: World, names: Names, version: int, **fields: Any) -> Any:
     api = codec.module(ApiKey.PRODUCE)
     part = api.PartitionProduceData(index=0, records=batch(**fields))
-    data = [api.TopicProduceData(name=name, partition_data=[part]) for name in _names(names)]
+    data = [
+        api.TopicProduceData(topic_id=world.topic_id(name), partition_data=[part])
+        if version >= NAMES_IDS[ApiKey.PRODUCE]
+        else api.TopicProduceData(name=name, partition_data=[part])
+        for name in _names(names)
+    ]
     return api.ProduceRequest(acks=1, timeout_ms=_TIMEOUT_MS, topic_data=data)
 
 
@@ -58,7 +63,7 @@ def _fetch(world: World, names: Names, version: int, replica_id: int = -1) -> An
     part = api.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     topics = [
         api.FetchTopic(topic_id=world.topic_id(name), partitions=[part])
-        if version >= 13
+        if version >= NAMES_IDS[ApiKey.FETCH]
         else api.FetchTopic(topic=name, partitions=[part])
         for name in _names(names)
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED
+from ottla_broker.server.edge.dispatch import LISTED, Listing, served
 from tests.beside.requests import Request
 from tests.beside.security.names import NOTHING, Names, Right
 from tests.beside.security.world import World
@@ -18,6 +18,13 @@ Need = tuple[AclOperation, ResourceType]
 """A right on each resource of a type that a request is about."""
 
 
+NAMES_IDS: Mapping[ApiKey, int] = {
+    ApiKey.PRODUCE: 13,
+    ApiKey.FETCH: 13,
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
+}
+"""APIs whose requests name topics by id from a version on (KIP-516)."""
 Build = Callable[[World, Names, int], Any]
 """The body of a request to one broker about names, in a version. It may ask the broker to make what it needs."""
 
@@ -48,8 +55,15 @@ class Row:
     @property
     def versions(self) -> range:
         """Those that Apache Kafka 3.9 serves; of what it does not serve, ours."""
-        rows = [row.listing for row in ABOVE_KAFKA_3_9] if self.is_ours_alone else LISTED
-        listing = next(one for one in rows if one.api_key is self.api_key)
+        return self.own_versions if self.is_ours_alone else self._range(LISTED)
+
+    @property
+    def own_versions(self) -> range:
+        """Those of ours, beyond 3.9."""
+        return self._range(served({}))
+
+    def _range(self, listings: Iterable[Listing]) -> range:
+        listing = next(one for one in listings if one.api_key is self.api_key)
         return range(max(self.lowest, listing.lowest), min(self.highest, listing.highest) + 1)
 
     def rights(self, names: Names, needs: tuple[Need, ...] | None = None) -> tuple[Right, ...]:
@@ -93,13 +107,17 @@ class Question(NamedTuple):
         return set(self.row.rights(self.names)) <= set(self.rights)
 
 
-def questions(row: Row) -> Iterator[Question]:
+def questions(row: Row, *, is_of_ours: bool = False) -> Iterator[Question]:
     """Without a right, with each right but one, with all, and with those that may do instead. In that order, all
-    versions with the same rights one after the other."""
+    versions with the same rights one after the other.
+
+    Args:
+        is_of_ours: in each version of ours too.
+    """
     for variant, names in row.variants.items():
         every = row.rights(names)
         sets = [(), *(tuple(right for right in every if right != missing) for missing in every), every]
         sets += [row.rights(names, needs) for needs in row.instead]
         for rights in dict.fromkeys(sets):
-            for version in row.versions:
+            for version in row.own_versions if is_of_ours else row.versions:
                 yield Question(row, variant, names, rights, version)

@@ -44,8 +44,8 @@ class Trace:
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
         self._asked: set[tuple[ResourceType, str]] = set()
-        self.unasked: dict[str, str] = {}
-        """The names that were touched before any right on them was asked for, and by what."""
+        self.unasked: set[tuple[str, str]] = set()
+        """Names that were touched before any right on them was asked for, each with what touched it."""
         self.touched: set[str] = set()
 
     def clear(self) -> None:
@@ -67,7 +67,7 @@ class Trace:
             self.touched.add(name)
             is_asked = any(name == asked for _, asked in self._asked)
             if not is_asked and ResourceType.CLUSTER not in self.types:
-                self.unasked.setdefault(name, what)
+                self.unasked.add((name, what))
 
     def _found(self, value: Any, depth: int) -> Iterator[str]:
         if isinstance(value, str):
