@@ -44,7 +44,7 @@ def test_each_mechanism_has_its_login_module_and_brokers_one_of_their_names() ->
     assert found.passwords == {"b": "hunter2", "alice": "hunter3"}
     assert (found.largest_bytes, found.max_reauth_ms) == (1000, {"SCRAM-SHA-512": 0, "PLAIN": 0})
     login = own_login(config, "SASL_PLAINTEXT")
-    assert (login.mechanism, login.options["username"], login.options["password"]) == ("SCRAM-SHA-512", "b", "hunter2")
+    assert (login.mechanism, login.username, login.password) == ("SCRAM-SHA-512", "b", "hunter2")
 
 
 @pytest.mark.parametrize(
