@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
-from ottla_broker.security.client_settings import KEYS, PROTOCOL, client_security, is_security_key, nearest
+from ottla_broker.security.client_settings import (
+    JAAS_CONFIG,
+    KEYS,
+    PASSWORD,
+    PROTOCOL,
+    client_security,
+    is_security_key,
+    nearest,
+)
 from ottla_broker.security.tls_settings import TlsError
 from ottla_documents.document_root import read_root
 from ottla_documents.durations import FORM, duration_ms
@@ -297,12 +305,14 @@ def _client_config(config: Mapping[str, str], problems: list[Problem]) -> dict[s
     kept = without_secrets(config, path, "spec.clientConfigSecrets", problems)
     for key in [key for key in kept if not is_security_key(key)]:
         del kept[key]
-        problems.append(Problem(f"{path}.{key}", f"is none of {PROTOCOL} and ssl.*{nearest(key, KEYS)}"))
+        problems.append(Problem(f"{path}.{key}", f"is none of {PROTOCOL}, ssl.* and sasl.*{nearest(key, KEYS)}"))
     if len(kept) == len(config):  # else what is left may lack what was refused
         try:
             client_security(kept)
         except TlsError as error:
-            problems.append(Problem(f"{path}.{error.key}", error.reason))
+            is_login = error.key in (JAAS_CONFIG, PASSWORD)
+            reason = "a login needs a password, for which documents have no field yet" if is_login else error.reason
+            problems.append(Problem(f"{path}.{error.key}", reason))
     return kept
 
 

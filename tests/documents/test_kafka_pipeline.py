@@ -493,12 +493,20 @@ def test_how_brokers_are_reached_is_said_once_for_source_and_sink() -> None:
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ("{security.protocol: TLS}", "spec.clientConfig.security.protocol: must be PLAINTEXT or SSL, not 'TLS'"),
+        ("{security.protocol: TLS}", "spec.clientConfig.security.protocol: must be of PLAINTEXT, SSL, SASL_PL"),
         (
             "{security.protocol: SSL, ssl.truststore.locaton: /t}",
             "spec.clientConfig.ssl.truststore.locaton: is unknown; did you mean ssl.truststore.location?",
         ),
-        ("{linger.ms: 5}", "spec.clientConfig.linger.ms: is none of security.protocol and ssl.*"),
+        ("{linger.ms: 5}", "spec.clientConfig.linger.ms: is none of security.protocol, ssl.* and sasl.*"),
+        (
+            "{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: spark}",
+            "spec.clientConfig.sasl.password: a login needs a password, for which documents have no field yet",
+        ),
+        (
+            "{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: spark, sasl.password: s3cret}",
+            "spec.clientConfig.sasl.password: is a secret, and this field is stored in a ConfigMap",
+        ),
         (
             "{security.protocol: SSL, ssl.keystore.location: /k.p12, ssl.keystore.password: s3cret}",
             "spec.clientConfig.ssl.keystore.password: is a secret, and this field is stored in a ConfigMap",

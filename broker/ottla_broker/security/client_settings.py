@@ -39,8 +39,9 @@ _OF_LIBRDKAFKA = (
     "ssl.key.pem", "enable.ssl.certificate.verification",
 )  # fmt: skip
 _SASL_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
-_LOGIN_OF_JAVA = "sasl.jaas.config"
-_SASL = (*_SASL_MECHANISMS, _LOGIN_OF_JAVA, "sasl.username", "sasl.password")
+JAAS_CONFIG = "sasl.jaas.config"
+PASSWORD = "sasl.password"
+_SASL = (*_SASL_MECHANISMS, JAAS_CONFIG, "sasl.username", PASSWORD)
 _WITHOUT_EFFECT = (
     "security.providers", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
@@ -62,7 +63,7 @@ SECRET_KEYS = frozenset(
     {
         "ssl.truststore.password", "ssl.truststore.certificates", "ssl.keystore.password", "ssl.keystore.key",
         "ssl.keystore.certificate.chain", "ssl.key.password", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem",
-        "sasl.jaas.config", "sasl.password",
+        JAAS_CONFIG, PASSWORD,
     }
 )  # fmt: skip
 """Those whose values are never shown: Kafka's keys of type password, and librdkafka's that mean the same."""
@@ -143,23 +144,23 @@ def client_security(given: Mapping[str, str]) -> ClientSecurity:
 
 def _login(given: Mapping[str, str]) -> SaslLogin:
     mechanism = _mechanism(given)
-    jaas, user, password = (given.get(key, "") for key in (_LOGIN_OF_JAVA, "sasl.username", "sasl.password"))
+    jaas, user, password = (given.get(key, "") for key in (JAAS_CONFIG, "sasl.username", "sasl.password"))
     if jaas:
         for key in ("sasl.username", "sasl.password"):
             if key in given:
-                raise TlsError(key, "", f"must not be given beside {_LOGIN_OF_JAVA}, which means the same")
+                raise TlsError(key, "", f"must not be given beside {JAAS_CONFIG}, which means the same")
         try:
             entry = parse_jaas(jaas)
             check_module(entry, PLAIN_MODULE if mechanism == PLAIN_MECHANISM else SCRAM_MODULE, mechanism)
         except JaasError as error:
-            raise TlsError(_LOGIN_OF_JAVA, "", str(error)) from None
+            raise TlsError(JAAS_CONFIG, "", str(error)) from None
         if entry.options.get("tokenauth", "false").lower() == "true":
-            raise TlsError(_LOGIN_OF_JAVA, "", "tokenauth: delegation tokens are not served")
+            raise TlsError(JAAS_CONFIG, "", "tokenauth: delegation tokens are not served")
         user, password = entry.options.get("username", ""), entry.options.get("password", "")
     for name, value in (("username", user), ("password", password)):
         if not value:
-            key = _LOGIN_OF_JAVA if jaas else f"sasl.{name}"
-            raise TlsError(key, "", f"has no {name}" if jaas else f"is not given, nor {_LOGIN_OF_JAVA}")
+            key = JAAS_CONFIG if jaas else f"sasl.{name}"
+            raise TlsError(key, "", f"has no {name}" if jaas else f"is not given, nor {JAAS_CONFIG}")
     return SaslLogin(mechanism, user, password)
 
 
