@@ -14,6 +14,7 @@ from ottla_broker.security.principals import USER, Principal
 from ottla_broker.security.sasl.mechanism import Authenticated, Challenge, Complete, Failed
 from ottla_broker.security.sasl.scram import (
     FEWEST_ITERATIONS,
+    LONGEST_MESSAGE,
     SaltedPasswords,
     ScramAlgorithm,
     ScramClient,
@@ -153,6 +154,9 @@ def test_messages_of_another_exchange_are_worth_nothing() -> None:
         b"n,,n=user\0,r=abc",
         "n,,n=uživatel,r=abc".encode(),
         b"\xff\xfe",
+        b"n,,n=" + b"a" * LONGEST_MESSAGE + b",r=abc",
+        b"n,,n=user,r=" + b"a" * LONGEST_MESSAGE,
+        b"n,,n=user,r=abc" + b",a=b" * (LONGEST_MESSAGE // 4),
     ],
 )
 def test_what_is_no_first_message_fails(token: bytes) -> None:
