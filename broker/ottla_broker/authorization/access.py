@@ -1,7 +1,8 @@
 """Access: what one principal at one address may do, as decided so far, and the log of it.
 
-Decisions are kept until the authorizer's version changes. A client that names many resources fills no memory: beyond
-`MOST_DECISIONS` what was decided is forgotten. Each request is logged, decided again or not.
+Decisions are kept until the authorizer's version changes. A client that names many resources, or long ones, fills no
+memory: beyond `MOST_DECISIONS` what was decided is forgotten, and what is decided of a name of more than `LONGEST_KEPT`
+characters at once. Each request is logged, decided again or not.
 
 Source: the log lines of kafka.authorizer.logger (AclAuthorizer.logAuditMessage).
 """
@@ -18,6 +19,9 @@ from ottla_broker.authorization.resources import AclOperation, ResourceType, mas
 from ottla_broker.security.principals import Principal
 
 MOST_DECISIONS: Final = 4096
+
+LONGEST_KEPT: Final = 249
+"""Characters of a topic's name, at most; groups and transactional ids of real clients are no longer."""
 
 audit: Final = logging.getLogger("kafka.authorizer.logger")
 
@@ -82,8 +86,7 @@ class Access:
         if suspects:
             unknown = [name for name in suspects if name not in decided]
             if unknown:
-                decided = self._decide(operation, resource_type, unknown)
-                suspects = {name for name in suspects if not decided[name]}
+                suspects -= self._decide(operation, resource_type, unknown)
         if logs and (suspects or audit.isEnabledFor(logging.DEBUG)):
             self._log(request, operation, resource_type, names, suspects)
         return suspects or NOTHING
@@ -110,13 +113,14 @@ class Access:
         found = self._decided.get(_kind(operation, resource_type))
         return _NOTHING_DECIDED if found is None else found
 
-    def _decide(self, operation: AclOperation, resource_type: ResourceType, names: list[str]) -> dict[str, bool]:
+    def _decide(self, operation: AclOperation, resource_type: ResourceType, names: list[str]) -> set[str]:
+        """Those of the names on which the operation is allowed."""
         checks = [AclCheck(operation, resource_type, name) for name in names]
         answers = self._authorizer.decide(self._principal, self._address, checks)
-        decided = self._decided.setdefault(_kind(operation, resource_type), {})
-        decided.update(zip(names, answers, strict=True))
-        self._count += len(names)
-        return decided
+        kept = {name: answer for name, answer in zip(names, answers, strict=True) if len(name) <= LONGEST_KEPT}
+        self._decided.setdefault(_kind(operation, resource_type), {}).update(kept)
+        self._count += len(kept)
+        return {name for name, answer in zip(names, answers, strict=True) if answer}
 
     def _log(
         self,

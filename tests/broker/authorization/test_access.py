@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla_broker.authorization.access import MOST_DECISIONS, Access
+from ottla_broker.authorization.access import LONGEST_KEPT, MOST_DECISIONS, Access
 from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import AclOperation, ResourceType, mask
 from ottla_broker.security.principals import Principal
@@ -66,6 +66,16 @@ def test_a_client_that_names_many_resources_fills_no_memory() -> None:
         assert not access.allows("Metadata", DESCRIBE, TOPIC, f"t{number}", logs=False)
     kept = sum(map(len, access._decided.values()))
     assert 0 < kept <= MOST_DECISIONS + 1
+
+
+def test_a_client_that_names_long_resources_fills_no_memory() -> None:
+    longest, longer = "g" * LONGEST_KEPT, "g" * (LONGEST_KEPT + 1)
+    rights = Rights(AclCheck(READ, TOPIC, longer))
+    access = access_to(rights)
+    for _ in range(2):
+        assert access.denied("Fetch", READ, TOPIC, [longest, longer, "h" * 32_000]) == {longest, "h" * 32_000}
+        assert access.allows("Fetch", READ, TOPIC, longer)
+    assert [name for names in access._decided.values() for name in names] == [longest]
 
 
 def test_every_request_is_logged_as_apache_kafka_logs_it(caplog: pytest.LogCaptureFixture) -> None:
