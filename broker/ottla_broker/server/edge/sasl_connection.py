@@ -346,10 +346,14 @@ class SaslConnection:
             return
         if not (spec.min_version <= version <= spec.max_version and hasattr(response, "error_code")):
             return
-        without = codec.frame_response(*self._request, response)
-        response.error_code = int(error)
-        if codec.frame_response(*self._request, response) != without:  # else this version has no place for it
-            self._answer(response, is_late=True)
+        try:
+            without = codec.frame_response(*self._request, response)
+            response.error_code = int(error)
+            answer: Any = codec.frame_response(*self._request, response)
+        except codec.EncodeError:
+            return  # this version has no place for it, and refuses to leave it out
+        if answer != without:  # else this version leaves it out
+            self._pending = answer
 
     def _answer(self, response: object, *, is_late: bool) -> None:
         chunks: Any = codec.frame_response(*self._request, response)

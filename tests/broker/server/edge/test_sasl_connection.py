@@ -30,6 +30,7 @@ from ottla_broker.security.sasl.scram import (
     ScramIdentity,
     ScramServer,
 )
+from ottla_broker.server.edge.dispatch import served
 from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
 from ottla_broker.server.handler_api import RequestContext
 from tests.broker.server.edge.test_throttling import Edge, Socket
@@ -302,6 +303,18 @@ def test_another_request_than_sasl_authenticate_is_illegal_behind_the_handshake(
     assert (answer is not None) == is_answered
     if is_answered:
         assert answer.error_code == ILLEGAL
+
+
+@pytest.mark.parametrize("key", [one.api_key for one in served({}) if one.api_key != ApiKey.SASL_AUTHENTICATE])
+def test_every_request_in_place_of_sasl_authenticate_ends_the_connection(key: ApiKey) -> None:
+    spec = codec.spec(key)
+    for version in range(spec.min_version, spec.max_version + 1):
+        one = Listener()
+        one.handshake()
+        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\xff\xff\0"
+        one.raw(header[: (8, 10, 11)[spec.request_header_version(version)]])
+        assert one.is_refused()
+        assert [key for key, _ in one.served] == []
 
 
 # Tokens
