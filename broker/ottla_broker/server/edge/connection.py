@@ -42,6 +42,8 @@ logger = logging.getLogger("ottla.server")
 
 MAX_PIPELINED_PRODUCES = 128
 MAX_UNSENT_BYTES = 1024 * 1024
+LONGEST_KNOWN_HEADER = 1024
+"""In bytes. The header of a client has its id in it; one may have as many megabytes as a request, and would be kept."""
 
 _PRODUCE = 0
 _SASL_HANDSHAKE = 17
@@ -405,7 +407,8 @@ class ClientConnection:
                 return
             client_id, body_offset = header.client_id, header.body_offset
             if self.reauthenticate is None or route >> 16 != _SASL_HANDSHAKE:
-                self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
+                if body_offset <= LONGEST_KNOWN_HEADER:
+                    self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
             elif self.reauthenticate(frame):
                 return
         context = RequestContext(self, route >> 16, route & 0xFFFF, correlation_id, client_id, received_at)
