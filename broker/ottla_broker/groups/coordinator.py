@@ -37,7 +37,7 @@ from ottla_broker.groups.decisions import (
 )
 from ottla_broker.groups.group_factory import AnyLiveGroup, GroupFactory
 from ottla_broker.groups.group_overview import GroupOverview
-from ottla_broker.groups.live_consumer_group import LiveConsumerGroup
+from ottla_broker.groups.live_consumer_group import Describable, LiveConsumerGroup
 from ottla_broker.groups.live_group import LiveGroup
 from ottla_broker.groups.metrics import GroupMetrics
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
@@ -296,10 +296,15 @@ class GroupCoordinator:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members)
         return await live.leave(members)
 
-    async def consumer_heartbeat(self, group_id: str, request: GroupHeartbeat, api_version: int) -> HeartbeatAnswer:
+    async def consumer_heartbeat(
+        self, group_id: str, request: GroupHeartbeat, api_version: int, describable: Describable | None = None
+    ) -> HeartbeatAnswer:
         """ConsumerGroupHeartbeat (KIP-848): answered when the log has what it changed. Before the errors of
         `heartbeats.heartbeat`: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, NOT_COORDINATOR,
         COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND.
+
+        Args:
+            describable: see `LiveConsumerGroup.begin`.
 
         A member that joins creates the group, or converts a classic one where the migration policy allows it.
         """
@@ -313,7 +318,7 @@ class GroupCoordinator:
             live = self._consumer_group(group_id, may_create=request.member_epoch == JOIN_EPOCH)
         except GroupRequestRefused as refusal:
             return HeartbeatAnswer(refusal.error, refusal.message)
-        answer = live.begin(request)
+        answer = live.begin(request, describable)
         if answer.error is ErrorCode.NONE:
             self._install(live)
         return await live.finish(answer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 
 from ottla_broker.groups.append_errors import OF_CONSUMER_GROUP_RECORD
 from ottla_broker.groups.consumer import classic_members, heartbeats
@@ -43,8 +43,12 @@ MAX_BATCH_BYTES = 500_000
 The records are in an order in which any of them may be the last."""
 NAMES_PER_TURN = 2_000
 """Resolving regular expressions lets the loop do other work after so many topics."""
+_RIGHTS_PER_TURN = 50
+"""After so many questions about rights, of up to 20 µs each."""
 _RECORD_OVERHEAD_BYTES = 32
 
+Describable = Callable[[Collection[str]], Set[str]]
+"""Gives those of some topics that a member may know of."""
 Appender = Callable[["LiveConsumerGroup", Sequence[StateRecord]], "asyncio.Future[AppendOutcome] | None"]
 """Appends the group's records as one batch; None when the partition has moved away."""
 Converter = Callable[["LiveConsumerGroup", tuple[str, ...]], "asyncio.Future[AppendOutcome] | None"]
@@ -77,6 +81,8 @@ class LiveConsumerGroup:
         self._timers: GroupTimers[MemberTimerKey] = GroupTimers(clock, self._expire)
         self._epoch = group.image.epoch
         self._is_stopped = False
+        self._describable: Describable | None = None
+        """Of the member whose heartbeat is being handled."""
         self._last_append: asyncio.Future[ErrorCode] | None = None
 
     # Questions
@@ -134,8 +140,13 @@ class LiveConsumerGroup:
 
     # Requests
 
-    def begin(self, request: GroupHeartbeat) -> HeartbeatAnswer:
-        """ConsumerGroupHeartbeat without its append: `finish` follows, unless it was refused."""
+    def begin(self, request: GroupHeartbeat, describable: Describable | None = None) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat without its append: `finish` follows, unless it was refused.
+
+        Args:
+            describable: of topics that match a regular expression those that the member may know; None: all.
+        """
+        self._describable = describable
         return heartbeats.heartbeat(self.group, request, self._topics, self._clock.now_ms())
 
     async def finish(self, answer: HeartbeatAnswer) -> HeartbeatAnswer:
@@ -215,12 +226,14 @@ class LiveConsumerGroup:
             elif isinstance(effect, StopTimer):
                 self._timers.cancel(effect.key)
             elif isinstance(effect, ResolveExpressions):
-                self._clock.spawn(self._resolve(effect.regexes), name=f"resolve expressions of {self.group_id}")
+                resolution = self._resolve(effect.regexes, self._describable)
+                self._clock.spawn(resolution, name=f"resolve expressions of {self.group_id}")
             elif isinstance(effect, ConvertToClassic):
                 has_converted = True
                 converted = self._convert(self, effect.leaving)
             elif isinstance(effect, Explain):
                 logger.info("group %s: %s", self.group_id, effect.reason)
+        self._describable = None
         if has_converted:
             return self._clock.spawn(self._await_conversion(converted), name=f"convert group {self.group_id}")
         if self.group.image.epoch > self._epoch:
@@ -262,14 +275,22 @@ class LiveConsumerGroup:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER if converted is None else (await converted).error
         return OF_CONSUMER_GROUP_RECORD.get(error, error)
 
-    async def _resolve(self, regexes: tuple[str, ...]) -> None:
-        """Finds the topics that match, a part of the names at a time: a cluster may have many."""
+    async def _resolve(self, regexes: tuple[str, ...], describable: Describable | None) -> None:
+        """Finds the topics that match, a part of the names at a time: a cluster may have many.
+
+        Of every member's expressions, with the rights of the one whose heartbeat was the occasion. Source:
+        GroupMetadataManager.resolveRegularExpressions.
+        """
         version = self._topics.version
         started_ms = self._clock.now_ms()
         names = list(self._topics.names())
         found: dict[str, tuple[str, ...]] = dict.fromkeys(regexes, ())
         for start in range(0, len(names), NAMES_PER_TURN):
-            for regex, matched in matching(regexes, names[start : start + NAMES_PER_TURN]).items():
+            some = matching(regexes, names[start : start + NAMES_PER_TURN])
+            if describable is not None:
+                known = await self._among({name for matched in some.values() for name in matched}, describable)
+                some = {regex: tuple(filter(known.__contains__, matched)) for regex, matched in some.items()}
+            for regex, matched in some.items():
                 found[regex] += matched
             await self._clock.sleep(0)
         if self._is_stopped:
@@ -277,6 +298,13 @@ class LiveConsumerGroup:
         found = {regex: tuple(sorted(matched)) for regex, matched in found.items()}
         self.group.resolved(found, version, started_ms, self._topics)
         self._carry_out_later()
+
+    async def _among(self, names: Collection[str], describable: Describable) -> set[str]:
+        different, found = list(names), set[str]()
+        for start in range(0, len(different), _RIGHTS_PER_TURN):
+            found |= describable(different[start : start + _RIGHTS_PER_TURN])
+            await self._clock.sleep(0)
+        return found
 
 
 def batches_of(records: Sequence[StateRecord], limit_bytes: int = MAX_BATCH_BYTES) -> list[list[StateRecord]]:

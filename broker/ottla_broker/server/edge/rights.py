@@ -545,6 +545,7 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
             (
                 NeededRight(READ, GROUP, "the group", WHOLE),
                 NeededRight(DESCRIBE, TOPIC, "each topic that a member names", WHOLE),
+                NeededRight(DESCRIBE, TOPIC, "each topic that matches its regular expression", LEFT_OUT),
             )
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: ApiRights(

@@ -8,6 +8,7 @@ Behaviour
 Rights, in this order
     Read:Group (the group): the error of the whole answer.
     Describe:Topic (each topic that a member names): the error of the whole answer.
+    Describe:Topic (each topic that matches its regular expression): left out of the answer.
 Errors, in this order
     UNSUPPORTED_VERSION, COORDINATOR_NOT_AVAILABLE (shutting down), INVALID_REQUEST, UNSUPPORTED_ASSIGNOR,
     NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
@@ -19,6 +20,9 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Set
+
+from ottla_broker.authorization.access import Access
 from ottla_broker.authorization.resources import AclOperation, ResourceType
 from ottla_broker.groups.consumer.group_image import Assignment, assignment_of
 from ottla_broker.groups.consumer.group_requests import GroupHeartbeat
@@ -45,7 +49,7 @@ async def handle(
         return ConsumerGroupHeartbeatResponse(error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     version = context.api_version
     names = request.subscribed_topic_names
-    if names and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
+    if names and await context.denied_of_many(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
         denial = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ConsumerGroupHeartbeatResponse(error_code=int(denial), error_message=denial.message)
     answer = await services.group_coordinator.consumer_heartbeat(
@@ -65,6 +69,7 @@ async def handle(
             client_host=client_host(context),
         ),
         version,
+        _describable(context.connection.access, context.api_name),
     )
     return ConsumerGroupHeartbeatResponse(
         error_code=int(answer.error),
@@ -73,6 +78,15 @@ async def handle(
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=None if answer.assignment is None else _written(answer.assignment),
+    )
+
+
+def _describable(access: Access | None, api_name: str) -> Callable[[Collection[str]], Set[str]] | None:
+    """Which topics that match a regular expression the member may know of; None: all."""
+    if access is None:
+        return None
+    return lambda names: (
+        set(names) - access.denied(api_name, AclOperation.DESCRIBE, ResourceType.TOPIC, names, logs=False)
     )
 
 

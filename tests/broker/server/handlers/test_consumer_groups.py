@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla_broker.authorization.resources import NOT_ASKED, ResourceType, mask, operations_of
+from ottla_broker.authorization.access import Access
+from ottla_broker.authorization.acl_authorizer import AclAuthorizer
+from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
+from ottla_broker.authorization.resources import (
+    NOT_ASKED,
+    AclOperation,
+    PermissionType,
+    ResourceType,
+    mask,
+    operations_of,
+)
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports.clock import Clock
@@ -17,6 +28,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import consumer_group_heartbeat as wire
 from ottla_broker.protocol.generated import update_metadata as um
+from ottla_broker.security.principals import Principal
 from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.store.fleet_features import FleetView
 from tests.broker.groups.surroundings import Broker, in_virtual_time
@@ -40,6 +52,7 @@ class Server:
     """The handlers; every call goes through bytes both ways. `level` is that of group.version."""
 
     def __init__(self, clock: Clock, *, level: int = 1, protocols: str = "classic,consumer") -> None:
+        self.access: Access | None = None
         self.metadata = MetadataCache(7)
         topics: Any = GroupTopics(self.metadata)
         self.broker = Broker(clock, topics=topics)
@@ -66,6 +79,7 @@ class Server:
         sent = b"".join(module.write_request(version, request_class(**fields)))
         request = module.read_request(version, memoryview(sent))
         context = handler_context(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
+        context.connection.access = self.access
         handler = importlib.import_module(f"ottla_broker.server.handlers.{MODULES[api]}")
         response = await handler.handle(self.services, context, request)
         return module.read_response(version, memoryview(b"".join(module.write_response(version, response))))
@@ -126,6 +140,47 @@ def test_a_subscription_by_a_regular_expression() -> None:
         assert (await server.beat(1, "a", 1)).assignment.topic_partitions == owned(0, 1)
         refused = await server.beat(1, "b", 0, subscribed_topic_names=None, subscribed_topic_regex="(")
         assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+    in_virtual_time(scenario)
+
+
+def access_to_topics(*names: str) -> Access:
+    """To all groups, and to describe these topics alone."""
+    allowed = AccessControlEntry("User:alice", "*", AclOperation.ALL, PermissionType.ALLOW)
+    authorizer = AclAuthorizer()
+    for pattern in [(ResourceType.GROUP, "*"), *((ResourceType.TOPIC, name) for name in names)]:
+        authorizer.put(ResourcePattern(*pattern), frozenset({allowed}))
+    return Access(authorizer, Principal("User", "alice"), "127.0.0.1")
+
+
+def test_a_regular_expression_finds_no_topic_that_the_member_may_not_describe() -> None:
+    async def scenario(clock: Clock) -> None:
+        server = Server(clock)
+        await server.broker.loaded()
+        server.add_topic("t-secret", 3, b"s" * 16)
+        server.access = access_to_topics("t")
+        await server.beat(1, "a", 0, subscribed_topic_names=None, subscribed_topic_regex="t.*")
+        await clock.sleep(0.1)
+        assert (await server.beat(1, "a", 1)).assignment.topic_partitions == owned(0, 1)
+        described = await server.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"])
+        assert described.groups[0].error_code == 0
+
+    in_virtual_time(scenario)
+
+
+def test_a_member_that_names_many_topics_without_rights_holds_up_nobody() -> None:
+    async def scenario(clock: Clock) -> None:
+        server = Server(clock)
+        await server.broker.loaded()
+        server.access = access_to_topics()
+        names = [f"t{number}" for number in range(5_000)]
+        refused = asyncio.ensure_future(server.beat(1, "a", 0, subscribed_topic_names=names))
+        turns = 0
+        while not refused.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert (await refused).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert turns > 100
 
     in_virtual_time(scenario)
 
