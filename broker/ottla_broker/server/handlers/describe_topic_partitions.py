@@ -121,7 +121,10 @@ async def handle(
     refused = []
     if cursor is None and not is_all:
         error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        refused = [DescribeTopicPartitionsResponseTopic(name=name, error_code=error) for name in sorted(denied)]
+        refused = [
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=error)
+            async for name in context.each(await context.sorted(tuple(denied)))
+        ]
     start = None if cursor is None else PageStart(cursor.topic_name, cursor.partition_index)
     remaining = max(1, min(services.config.max_request_partition_size_limit, request.response_partition_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []

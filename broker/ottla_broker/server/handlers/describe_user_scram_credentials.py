@@ -35,12 +35,13 @@ async def handle(
     """One result for each user."""
     if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        names = await context.distinct([user.name async for user in context.each(request.users or ())])
         return DescribeUserScramCredentialsResponse(
             error_code=int(denial),
             error_message=None,
             results=[
                 DescribeUserScramCredentialsResult(user=user, error_code=int(denial), error_message=None)
-                for user in await context.distinct([user.name async for user in context.each(request.users or ())])
+                async for user in context.each(names)
             ],
         )
     quotas = services.dynamic_config.quotas

@@ -46,7 +46,7 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
     )
     if not context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        refused = [ElectionResult(partition, denial, None) for partition in sorted(requested or ())]
+        refused = [ElectionResult(partition, denial, None) async for partition in context.each(requested or ())]
         return await _response(context, refused, denial if context.api_version else ErrorCode.NONE)
     try:
         election_type = ElectionType(request.election_type)

@@ -56,6 +56,8 @@ logger = logging.getLogger("ottla.server")
 INVALID_OFFSET = -1
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _PARTITIONS_PER_STEP = 50
+_GROUP_COST = 4
+"""Of a group, in ordinary elements: its right is asked for, and what is denied is logged."""
 _NOTHING = CommittedOffset(INVALID_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 
@@ -64,7 +66,7 @@ async def handle(services: Services, context: RequestContext, request: OffsetFet
         answer = _group_by_id if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS else _group
         groups: list[OffsetFetchResponseGroup] = []
         described: set[str] = set()
-        async for group in context.each(request.groups):
+        async for group in context.each(request.groups, _GROUP_COST):
             if group.topics is None:
                 # A group may have thousands of offsets: see `RequestContext.distinct`.
                 if len(groups) >= ELEMENTS_PER_TURN and group.group_id in described:

@@ -11,6 +11,8 @@ from types import FrameType
 from typing import Any
 
 from bench.hostile.many_elements import TOPIC, Content, Row, request
+from ottla_broker.authorization.acls import EVERYONE
+from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -68,7 +70,7 @@ class CountingLoop(VirtualTimeLoop):
 class Broker:
     """One broker of the simulator with a topic, and connections that send raw frames."""
 
-    def __init__(self, world: World, loop: CountingLoop, brokers: int = 1) -> None:
+    def __init__(self, world: World, loop: CountingLoop, brokers: int = 1, **keys: str) -> None:
         self._world = world
         self._loop = loop
         one = ("offsets.topic", "transaction.state.log")
@@ -76,7 +78,8 @@ class Broker:
             world,
             brokers,
             {f"{prefix}.{key}": "1" for prefix in one for key in ("num.partitions", "replication.factor")}
-            | {"transaction.state.log.min.isr": "1", "auto.create.topics.enable": "false"},
+            | {"transaction.state.log.min.isr": "1", "auto.create.topics.enable": "false"}
+            | {key.replace("_", "."): value for key, value in keys.items()},
         )
         self._connections = 0
 
@@ -91,6 +94,39 @@ class Broker:
             if response.topics[0].error_code != ErrorCode.NOT_CONTROLLER:
                 break
         assert response.topics[0].error_code == 0, response.topics[0].error_message
+        client.close()
+
+    async def deny(self) -> None:
+        """Nothing of topics, groups and transactional ids is allowed any more, nor to describe or change the cluster.
+
+        With an authorizer that allows everything else.
+        """
+        acls = codec.module(ApiKey.CREATE_ACLS)
+        denied = {
+            (kind, "*"): (AclOperation.ALL,)
+            for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+        }
+        denied[ResourceType.CLUSTER, CLUSTER_NAME] = (
+            *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
+            *(AclOperation.CREATE, AclOperation.ALTER),
+        )
+        creations = [
+            acls.AclCreation(
+                resource_type=int(kind),
+                resource_name=name,
+                resource_pattern_type=int(PatternType.LITERAL),
+                principal=EVERYONE,
+                host="*",
+                operation=int(operation),
+                permission_type=int(PermissionType.DENY),
+            )
+            for (kind, name), operations in denied.items()
+            for operation in operations
+        ]
+        client = self.client()
+        request = acls.CreateAclsRequest(creations=creations)
+        response = await client.request(self.address, ApiKey.CREATE_ACLS, 3, request, timeout_s=60)
+        assert not any(one.error_code for one in response.results), response
         client.close()
 
     async def send(self, row: Row, content: Content, size: int) -> tuple[int, int | str]:

@@ -33,6 +33,11 @@ LARGER = {"Fetch": (100_000, 60_000), "Produce": (100_000, 60_000)}
 
 SERVED = {int(listing.api_key): (listing.lowest, listing.highest) for listing in served({})}
 
+RIGHTS = {
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
+
 NOT_SLICED = {
     "LeaderAndIsr": "of the controller alone, 100 partitions in a turn",
     "StopReplica": "of the controller alone, 100 partitions in a turn",
@@ -56,18 +61,21 @@ BY_API, OLDER = by_api(newest=True), by_api(newest=False)
 
 
 def measured(
-    wanted: list[Row], contents: Iterable[Content] = tuple(Content), size: int = 0
+    wanted: list[Row], contents: Iterable[Content] = tuple(Content), size: int = 0, *, denies: bool = False
 ) -> dict[str, tuple[int, int | str]]:
     """(lines of the longest callback, how it was answered) of each request.
 
     Args:
         size: in bytes; 0: that of the API.
+        denies: who sends them has no right to anything in them.
     """
     found: dict[str, tuple[int, int | str]] = {}
 
     async def run(world: World, loop: CountingLoop) -> None:
-        broker = Broker(world, loop)
+        broker = Broker(world, loop, **(RIGHTS if denies else {}))
         await broker.start()
+        if denies:
+            await broker.deny()
         for row in wanted:
             usual, _ = LARGER.get(row.definition.name, (SIZE, MOST_LINES))
             for content in contents:
@@ -102,6 +110,14 @@ def test_no_callback_grows_with_the_different_names_in_a_request_whose_number_on
 ) -> None:
     found = measured(BY_API[api], [Content.UNKNOWN], NAMES_SIZE)
     assert {name: lines for name, (lines, _) in found.items() if lines > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize("api", BY_API)
+def test_no_callback_grows_with_the_different_names_in_a_request_without_rights(api: str) -> None:
+    is_bounded = BY_API[api][0].definition.api_key in MOST
+    size, most_lines = LARGER.get(api, (SIZE if is_bounded else NAMES_SIZE, MOST_LINES))
+    found = measured(BY_API[api], [Content.UNKNOWN], size, denies=True)
+    assert {name: lines for name, (lines, _) in found.items() if lines > most_lines} == {}
 
 
 def test_the_partitions_of_a_long_produce_are_answered_in_their_order() -> None:
