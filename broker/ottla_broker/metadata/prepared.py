@@ -34,8 +34,8 @@ class PreparedTopics:
 
         Args:
             kind: what the answer depends on besides the metadata.
-            version: of the metadata now. It may change while `make` waits: who asked before then gets the result, and
-                nobody later.
+            version: of the metadata that the topics are those of. It may change while `make` waits: who has asked about
+                that version gets the result, and nobody later.
         """
         while (known := self._prepared.get(kind)) is not None and known[0] == version():
             try:

@@ -82,6 +82,7 @@ async def handle(
     topics = request.topics
     asks_for_all = topics is None or (version == 0 and not topics)
     hidden: Set[str] = NOTHING
+    seen = cache.version
     answers: list[_Answer]
     if topics is None or asks_for_all:
         names = await context.sorted(tuple(cache.topics))
@@ -117,7 +118,8 @@ async def handle(
         is_for_everybody = not hidden and (context.connection.access is None or not wants_operations)
         if asks_for_all and is_for_everybody and not services.replica_manager.has_offline:
             kind = (version, context.listener, wants_operations)
-            encoded = await services.prepared_topics.get(kind, lambda: cache.version, encode)
+            # Not what has been made since: it may have a topic whose right was not asked for here.
+            encoded = await services.prepared_topics.get(kind, lambda: seen, encode)
         else:
             encoded = await encode()
     else:

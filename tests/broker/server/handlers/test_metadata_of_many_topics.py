@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.authorization.access import Access
+from ottla_broker.authorization.acl_authorizer import AclAuthorizer
+from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
+from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
 from ottla_broker.metadata.prepared import PreparedTopics
@@ -23,6 +27,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla_broker.protocol.slices import SlicedResponse
+from ottla_broker.security.principals import Principal
 from ottla_broker.server.handlers import metadata
 from tests.broker.server.contexts import handler_context
 
@@ -92,8 +97,11 @@ def services_of(cache: MetadataCache, turns: Turns) -> Any:
     )
 
 
-async def ask(services: Any, request: MetadataRequest, version: int = 12) -> MetadataResponse | SlicedResponse:
+async def ask(
+    services: Any, request: MetadataRequest, version: int = 12, access: Access | None = None
+) -> MetadataResponse | SlicedResponse:
     context: Any = handler_context(api_version=version, listener=LISTENER)
+    context.connection.access = access
     return await metadata.handle(services, context, request)
 
 
@@ -125,6 +133,27 @@ async def test_metadata_in_slices_has_the_bytes_of_metadata_in_one_piece(
     assert isinstance(whole, MetadataResponse)
     whole.throttle_time_ms = 7 if version >= 3 else 0
     assert on_the_wire(sliced, version) == on_the_wire(whole, version)
+
+
+async def test_nobody_shares_the_answer_that_has_a_topic_which_came_behind_the_question_about_rights(
+    cache: MetadataCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer = AclAuthorizer()
+    allowed = AccessControlEntry("User:alice", "*", AclOperation.DESCRIBE, PermissionType.ALLOW)
+    authorizer.put(ResourcePattern(ResourceType.TOPIC, "topic-", PatternType.PREFIXED), frozenset({allowed}))
+    services = services_of(cache, Turns())
+    every = MetadataRequest(topics=None)
+    count = metadata._partition_count
+
+    async def count_meanwhile(*args: Any) -> int:
+        monkeypatch.setattr(metadata, "_partition_count", count)
+        update(cache, ["secret"])
+        assert "secret" in {topic.name for topic in read(await ask(services, every)).topics}
+        return await count(*args)
+
+    monkeypatch.setattr(metadata, "_partition_count", count_meanwhile)
+    access = Access(authorizer, Principal("User", "alice"), "127.0.0.1")
+    assert [topic.name for topic in read(await ask(services, every, access=access)).topics] == names()
 
 
 async def test_clients_that_ask_for_all_topics_share_one_encoding_until_the_metadata_changes(
