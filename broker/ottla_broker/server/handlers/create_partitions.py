@@ -36,6 +36,7 @@ async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """One result per topic, in the order of the request."""
+    is_controller = services.controller.is_active  # as when rights were, or were not, asked for
     times: Counter[str] = Counter()
     async for topic in context.each(request.topics):
         times[topic.name] += 1
@@ -49,7 +50,7 @@ async def handle(
         if times[topic.name] == 1
     ]
     try:
-        if not services.controller.is_active:
+        if not is_controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         found = (
             await services.controller.create_partitions(

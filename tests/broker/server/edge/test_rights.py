@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,17 @@ import pytest
 from ottla_broker.authorization.access import Access
 from ottla_broker.authorization.authorizer import AclCheck
 from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
+from ottla_broker.controller.acts.topic_administration import TopicResult
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.security.principals import Principal
 from ottla_broker.server import rights_reference
 from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, has_right_of_brokers
 from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED, Listing
 from ottla_broker.server.edge.rights import ERROR_WITHOUT, RIGHTS
 from ottla_broker.server.edge.withheld import withhold
+from ottla_broker.server.handlers import create_partitions
 from tests.broker.server.contexts import handler_context
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "rights.md"
@@ -148,6 +152,28 @@ async def test_what_is_named_twice_is_refused_for_that(api_key: ApiKey) -> None:
     request = request_of(listing, "secret", "secret")
     assert await withheld_from(listing, request, "secret") == []
     assert len(getattr(request, "resources", None) or request.topics) == 2
+
+
+async def test_who_becomes_controller_while_it_reads_a_request_adds_no_partition_without_rights() -> None:
+    listing = next(one for one in LISTED if one.api_key is ApiKey.CREATE_PARTITIONS)
+    grown: list[str] = []
+
+    async def create(growths: Any, **_: Any) -> list[TopicResult]:
+        grown.extend(growth.name for growth in growths)
+        return [TopicResult(growth.name, ErrorCode.NONE, None) for growth in growths]
+
+    controller = SimpleNamespace(is_active=False, create_partitions=create)
+    throttle = SimpleNamespace(mutation_charge=lambda *_, **__: None)
+    services: Any = SimpleNamespace(broker_id=1, controller=controller, throttle=throttle)
+    names = [f"secret-{number}" for number in range(1_000)]
+    context, request = context_of(listing, *names), request_of(listing, *names)
+    entries = RIGHTS[ApiKey.CREATE_PARTITIONS].entries
+    assert entries is not None
+    assert await withhold(services, context, request, entries) == []
+    asyncio.get_running_loop().call_soon(setattr, controller, "is_active", True)
+    answer = await create_partitions.handle(services, context, request)
+    assert {result.error_code for result in answer.results} == {int(ErrorCode.NOT_CONTROLLER)}
+    assert grown == []
 
 
 async def test_two_resources_that_need_the_same_right_are_not_one_that_is_named_twice() -> None:
