@@ -57,7 +57,11 @@ def is_out_of_service(node: Obj) -> bool:
 
 
 def is_gone_for_long(snapshot: Snapshot, claims: Iterable[Obj]) -> bool:
-    """Whether the volume of each claim has been out of reach for so long that its node does not come back by itself."""
+    """Whether the volume of each claim has been out of reach for so long that its node does not come back by itself.
+
+    As far as this process has seen it. So it is asked last, when nothing else keeps the claims: a status that says what
+    else does would be another one whenever the operator starts.
+    """
     return all(snapshot.gone_for_s.get(uid_of(claim), 0.0) >= NODE_GONE_AFTER_S for claim in claims)
 
 

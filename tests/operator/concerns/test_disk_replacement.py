@@ -406,6 +406,11 @@ async def test_a_broker_whose_node_is_gone_keeps_its_volumes_while_replacing_the
     said = {"kept": "is Keep", "last copy": "it has the last copy of alone-0", "behind": "replica 0 is not in sync"}
     if reason in said:
         assert fleet.condition("DisksReady")[1] == "NodeGone" and said[reason] in fleet.condition("DisksReady")[2]
+    before = fleet.condition("DisksReady")
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await fleet.step()
+    assert fleet.condition("DisksReady") == before and fleet.kubernetes.writes == []
 
 
 async def test_brokers_of_two_lost_nodes_are_replaced_one_after_the_other() -> None:

@@ -92,6 +92,25 @@ async def test_no_claim_is_deleted_while_another_server_does_not_serve() -> None
     assert len(_deleted(fleet)) == 2 and fleet.condition("ZooKeeperReady")[0] == "True"
 
 
+@pytest.mark.parametrize(
+    ("policy", "servers", "down"), [("Replace", 5, {1}), ("Replace", 1, set()), ("Keep", 3, set())]
+)
+async def test_a_new_process_says_the_same_of_a_server_that_is_not_replaced(
+    policy: str, servers: int, down: set[int]
+) -> None:
+    """How long it has seen that the node is gone decides when it acts, and not what status says."""
+    fleet = await _running(policy, servers)
+    fleet.ensemble.down = down
+    _lose_node(fleet, f"n{servers}")
+    await _until_replaced(fleet)
+    before = fleet.condition("ZooKeeperReady")
+    assert before[1] == "NodeGone"
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await fleet.step()
+    assert fleet.condition("ZooKeeperReady") == before and fleet.kubernetes.writes == []
+
+
 async def test_two_lost_nodes_of_three_lose_no_claim() -> None:
     fleet = await _running()
     _lose_node(fleet, "n2")

@@ -302,9 +302,6 @@ def _not_yet(
             return condition_false(
                 DISKS_READY, "NodeGone", f"{what}; spec.brokers.disks[].onFailure of these disks is Keep"
             )
-        claims = [claim for name in candidate.claims if (claim := snapshot.get(CLAIM, name)) is not None]
-        if not is_gone_for_long(snapshot, claims):
-            return condition_false(DISKS_READY, "NodeGone", what)
     elif candidate.cause == "LogDirOffline" and not _is_offline_for_long(snapshot, candidate):
         return condition_false(DISKS_READY, "LogDirNotOnline", what)
     elif candidate.keeps:
@@ -315,6 +312,9 @@ def _not_yet(
     why = why or replacement_blocker(snapshot, number, broker_ids, accepted, is_running=candidate.is_running)
     why = why or _no_volume(snapshot, candidate)
     if not why:
+        claims = [claim for name in candidate.claims if (claim := snapshot.get(CLAIM, name)) is not None]
+        if candidate.cause == "NodeGone" and not is_gone_for_long(snapshot, claims):
+            return condition_false(DISKS_READY, "NodeGone", what)
         return None
     reason = candidate.cause if candidate.cause in ("NodeGone", "ClaimLost") else "ReplacementBlocked"
     return condition_false(DISKS_READY, reason, f"{what}; not replaced yet: {why}")

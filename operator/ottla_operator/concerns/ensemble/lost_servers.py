@@ -56,14 +56,14 @@ def decide_lost_servers(
     first = lost[0]
     if snapshot.cluster.zookeeper.disk.on_failure != "Replace":
         return ConcernDecision((_gone(f"{first.text}; {FIELD} is Keep"),))
-    if not is_gone_for_long(snapshot, [claim for claim, _ in first.claims]):
-        return ConcernDecision((_gone(first.text),), requeue_after_s=5.0)
     others = [server for server in members if server != first.server]
     if silent := [server for server in others if not holds_and_serves(snapshot, observed, server, roles)]:
         text = f"{first.text}; not replaced yet: server {', '.join(map(str, silent))} does not serve with its data"
         return ConcernDecision((_gone(text),), requeue_after_s=5.0)
     if len(members) < 3:
         return ConcernDecision((_gone(f"{first.text}; not replaced: no other server has its data"),))
+    if not is_gone_for_long(snapshot, [claim for claim, _ in first.claims]):  # last
+        return ConcernDecision((_gone(first.text),), requeue_after_s=5.0)
     claim, why = first.claims[0]
     text = f"{first.text}; it gets new volumes and copies the data of the others"
     if not annotation(claim, names.REPLACED_BECAUSE):
