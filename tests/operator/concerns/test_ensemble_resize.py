@@ -56,6 +56,19 @@ async def _steps_safely(fleet: EnsembleFleet) -> None:
     assert not fleet.ensemble.overwritten
 
 
+async def test_an_even_size_that_was_stored_before_api_servers_refused_it_changes_nothing() -> None:
+    fleet = await _running(3)
+    fleet.kubernetes.writes.clear()
+    fleet.edit(REPLICAS, 2)
+    await _steps_safely(fleet)
+    status, reason, message = fleet.condition("ZooKeeperReady")
+    assert (status, reason) == ("False", "InvalidSpec") and "spec.zookeeper.replicas: must be odd, not 2" in message
+    fleet.edit(REPLICAS, 3)
+    await _steps_safely(fleet)
+    assert fleet.condition("Ready")[0] == "True" and _changes(fleet) == []
+    assert {verb for verb, kind, _ in fleet.kubernetes.writes if kind != "Event"} == {"status"}
+
+
 async def test_the_ensemble_grows_and_shrinks_one_server_at_a_time_and_serves_throughout() -> None:
     fleet = await _running(1)
     properties, pods = fleet.properties(0), fleet.kubernetes.there(POD, "orders-broker-0-0")["metadata"]["uid"]

@@ -45,6 +45,7 @@ def test_the_manifests_are_accepted(api: Kubernetes, path: Any) -> None:
         ("spec.brokers.disks", [{"size": "1Gi"}], "spec.brokers.disks[0].name"),
         ("spec.brokers.racks", ["a", "a"], "spec.brokers.racks"),
         ("spec.zookeeper.replicas", 10, "spec.zookeeper.replicas"),
+        ("spec.zookeeper.replicas", 2, "the number of servers is odd"),
         ("spec.zookeeper", {"connect": "zk:2181", "replicas": 3}, "image and claimDeletionPolicy do not go with it"),
         ("spec.zookeeper", {"connect": "zk:2181", "disk": {"size": "1Gi"}}, "spec.zookeeper"),
         ("spec.zookeeper", {"connect": "zk:2181", "logDisk": {}}, "spec.zookeeper"),

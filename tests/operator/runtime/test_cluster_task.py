@@ -40,6 +40,9 @@ from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.killed_operator import every_third_or_every_write, is_killed_after
 from tests.operator.kubernetes import Killed, node
 
+OWN_IMAGE = {"pod": {"spec": {"containers": [{"name": "zookeeper", "image": "theirs:1"}]}}}
+"""A template of servers that an API server takes, and the operator does not."""
+
 
 async def _running(document: dict[str, Any] = CLUSTER, **options: Any) -> Fleet:
     fleet = Fleet(document, **options)
@@ -547,7 +550,13 @@ async def test_only_unused_configmaps_are_deleted_after_a_roll() -> None:
         ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec", "spec.brokers.config.no.such"),
         ("spec.brokers.config", {"a": {"b": 1}}, "ConfigValid", "InvalidSpec", "spec.brokers.config.a"),
         ("spec.brokers.config", {"log.segment.bytes": "x"}, "ConfigValid", "InvalidSpec", "log.segment.bytes"),
-        ("spec.zookeeper", {"replicas": 2, "disk": {"size": "1Gi"}}, "ZooKeeperReady", "InvalidSpec", "spec.zookeeper"),
+        (
+            "spec.zookeeper",
+            {"disk": {"size": "1Gi"}, "template": OWN_IMAGE},
+            "ZooKeeperReady",
+            "InvalidSpec",
+            "spec.zookeeper.template.pod",
+        ),
         ("spec.zookeeper", {}, "ZooKeeperReady", "NoSize", "spec.zookeeper.disk.size"),
     ],
 )
@@ -574,7 +583,7 @@ async def test_an_invalid_field_is_reported_and_stops_only_its_own_concern(
             "ExpansionNotAllowed",
         ),
         ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec"),
-        ("spec.zookeeper.replicas", 2, "ZooKeeperReady", "InvalidSpec"),
+        ("spec.zookeeper.template", OWN_IMAGE, "ZooKeeperReady", "InvalidSpec"),
         ("spec.zookeeper.logDisk", None, "ZooKeeperReady", "LogDiskChanged"),
         ("spec.zookeeper", None, "ZooKeeperReady", "LogDiskChanged"),
     ],
