@@ -9,19 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ottla.cli.messages import fail
 from ottla_broker.config.properties import decode_properties_file, parse_properties
-from ottla_broker.ports import Clock
-from ottla_broker.ports.network import Connector, Network
 from ottla_broker.security.client_settings import KEYS, client_security, is_security_key, nearest
 from ottla_broker.security.tls_settings import TlsError
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 CommandConfigOption = Annotated[
     Path | None,
@@ -64,23 +59,6 @@ def read_command_config(path: Path | None) -> dict[str, str]:
     return found
 
 
-def connector_of(network: Network, clock: Clock, security: Mapping[str, str]) -> Connector:
-    """What connects as these keys of `read_command_config` say."""
-    found = client_security(security)
-    connector: Connector = network
-    if found.tls is not None:
-        from ottla_broker.security.tls_context import load_client
-        from ottla_broker.server.edge.tls_contexts import TlsConnector
-
-        connector = TlsConnector(network, _CommandTls(load_client(found.tls, time.time()).context))
-    login = found.login
-    if login is None:
-        return connector
-    from ottla_broker.server.peers.sasl_connector import SaslConnector
-
-    return SaslConnector(connector, clock, lambda: login)
-
-
 def _check_stores(security: Mapping[str, str]) -> None:
     """Raises TlsError."""
     settings = client_security(security).tls
@@ -88,21 +66,3 @@ def _check_stores(security: Mapping[str, str]) -> None:
         from ottla_broker.security.tls_context import load_client
 
         load_client(settings, time.time())
-
-
-class _CommandTls:
-    """See `ottla_broker.ports.network.Tls`. Nobody counts the handshakes of a command."""
-
-    handshake_timeout_s = 10.0
-
-    def __init__(self, context: SSLContext) -> None:
-        self._context = context
-
-    def context(self) -> SSLContext:
-        return self._context
-
-    def on_handshake(self, protocol: str, cipher_suite: str, kernel_sends: bool) -> None:
-        return
-
-    def on_failure(self, code: str) -> None:
-        return

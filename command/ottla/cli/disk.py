@@ -10,8 +10,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from ottla.cli.command_config import CommandConfigOption, connector_of, read_command_config
+from ottla.cli.command_config import CommandConfigOption, read_command_config
 from ottla.cli.messages import confirm_deletion, fail
+from ottla.local.client_connector import connector_of
 from ottla.local.control import ControlError, NotRunning, ask
 from ottla.local.disks import DiskAdmin, DiskAdminError
 from ottla_broker.protocol.number_text import whole_number

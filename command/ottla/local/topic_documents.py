@@ -10,20 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.local.controller_requests import METADATA_VERSION, TIMEOUT_MS, ControllerRequests, metadata_request
 from ottla_broker.config import ConfigSource
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 from ottla_documents.kafka_topic import KafkaTopic
 from ottla_documents.topic_config import is_same_value
 
-_TIMEOUT_MS = 30_000
-_PAUSE_S = 0.05
-_METADATA = 12
-_PASSING = (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Temporary errors. UNKNOWN_TOPIC_OR_PARTITION: the broker does not have the metadata of a new topic yet."""
 _TOPIC_RESOURCE = 2
 _SET = 0
 _DELETE = 1
@@ -46,14 +42,14 @@ class TopicOutcome:
 
 
 async def apply_topics(
-    network: Network, clock: Clock, host: str, port: int, topics: Sequence[KafkaTopic]
+    connector: Connector, clock: Clock, host: str, port: int, topics: Sequence[KafkaTopic]
 ) -> list[TopicOutcome]:
     """Creates or alters every topic as declared, through the controller, which the broker at host:port reports."""
-    fleet = _Fleet(network, clock, host, port)
+    requests = ControllerRequests(connector, clock, (host, port))
     try:
-        return [await _apply(fleet, topic) for topic in topics]
+        return [await _apply(_Fleet(requests), topic) for topic in topics]
     finally:
-        fleet.close()
+        requests.close()
 
 
 async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
@@ -118,15 +114,8 @@ def _shown(key: str, before: str | None, after: str | None) -> str:
 class _Fleet:
     """Sends requests to the current controller."""
 
-    def __init__(self, network: Network, clock: Clock, host: str, port: int) -> None:
-        self._network = network
-        self._clock = clock
-        self._first = (host, port)
-        self._clients: dict[tuple[str, int], BrokerClient] = {}
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
+    def __init__(self, requests: ControllerRequests) -> None:
+        self._requests = requests
 
     async def create(self, topic: KafkaTopic) -> tuple[int, str]:
         api = codec.module(ApiKey.CREATE_TOPICS)
@@ -139,18 +128,18 @@ class _Fleet:
                     configs=[api.CreatableTopicConfig(name=key, value=value) for key, value in topic.config.items()],
                 )
             ],
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
         )
-        return await self._ask_controller(
+        return await self._requests.ask(
             ApiKey.CREATE_TOPICS, 7, request, lambda r: (r.topics[0].error_code, r.topics[0].error_message)
         )
 
     async def grow(self, name: str, partitions: int) -> tuple[int, str]:
         api = codec.module(ApiKey.CREATE_PARTITIONS)
         request = api.CreatePartitionsRequest(
-            topics=[api.CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=_TIMEOUT_MS
+            topics=[api.CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=TIMEOUT_MS
         )
-        return await self._ask_controller(
+        return await self._requests.ask(
             ApiKey.CREATE_PARTITIONS, 3, request, lambda r: (r.results[0].error_code, r.results[0].error_message)
         )
 
@@ -173,7 +162,7 @@ class _Fleet:
             return answer.error_code, answer.error_message
 
         request = api.DescribeConfigsRequest(resources=[resource])
-        code, message = await self._ask_controller(ApiKey.DESCRIBE_CONFIGS, 4, request, result)
+        code, message = await self._requests.ask(ApiKey.DESCRIBE_CONFIGS, 4, request, result)
         return code, message, found
 
     async def alter(self, name: str, changes: Mapping[str, str | None]) -> tuple[int, str]:
@@ -191,7 +180,7 @@ class _Fleet:
                 )
             ]
         )
-        return await self._ask_controller(
+        return await self._requests.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
             request,
@@ -209,39 +198,5 @@ class _Fleet:
             replicas = len(topic.partitions[0].replica_nodes) if partitions else 0
             return topic.error_code, ""
 
-        code, message = await self._ask_controller(ApiKey.METADATA, _METADATA, _metadata_request([name]), result)
+        code, message = await self._requests.ask(ApiKey.METADATA, METADATA_VERSION, metadata_request([name]), result)
         return code, message, partitions, replicas
-
-    async def _ask_controller(self, api_key: ApiKey, version: int, request: Any, result: Any) -> tuple[int, str]:
-        """(error code, message) of the response. Retries temporary errors for `_TIMEOUT_MS`."""
-        deadline = self._clock.monotonic() + _TIMEOUT_MS / 1000
-        while True:
-            why = "the fleet has no controller"
-            try:
-                await self._client(*self._first).connect()
-                metadata = await self._client(*self._first).send(ApiKey.METADATA, _METADATA, _metadata_request([]))
-                controller = next((b for b in metadata.brokers if b.node_id == metadata.controller_id), None)
-                if controller is not None:
-                    client = self._client(controller.host, controller.port)
-                    await client.connect()
-                    code, message = result(await client.send(api_key, version, request))
-                    why = message or ErrorCode.of(code).message
-                    if code not in _PASSING:
-                        return code, why
-            except BrokerDisconnected as error:
-                why = str(error)
-            if self._clock.monotonic() > deadline:
-                return int(ErrorCode.REQUEST_TIMED_OUT), why
-            await self._clock.sleep(_PAUSE_S)
-
-    def _client(self, host: str, port: int) -> BrokerClient:
-        address = (host, port)
-        if address not in self._clients:
-            self._clients[address] = BrokerClient(self._network, self._clock, host, port, client_id="ottla-local")
-        return self._clients[address]
-
-
-def _metadata_request(names: Sequence[str]) -> Any:
-    api = codec.module(ApiKey.METADATA)
-    topics = [api.MetadataRequestTopic(name=name) for name in names]
-    return api.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
