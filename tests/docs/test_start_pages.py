@@ -20,6 +20,7 @@ OTHERWISE = {"docs/start/on-kubernetes-with-kind.md": "needs Docker; `make e2e` 
 """Pages of which no block is run, and why."""
 NEEDS = {
     "README.md": [pytest.mark.kcat],
+    "docs/start/on-this-machine.md": [pytest.mark.kcat],
     "docs/start/first-spark-job.md": [pytest.mark.java, pytest.mark.spark, pytest.mark.long],
 }
 STAND_INS = {
@@ -90,6 +91,7 @@ def on_this_machine(printed: Callable[[str], list[str]]) -> None:
     """Who reads again as the page says, before or after a broker is lost, sees the records and not `0 records`."""
     assert [output.splitlines()[-1] for output in printed("first_records.py")] == ["1000 records"] * 4
     assert all("broker 1 is down" in output for output in printed("local kill"))
+    assert all(output.endswith("\nhello\n") for output in printed("kcat"))
 
 
 def first_spark_job(printed: Callable[[str], list[str]]) -> None:

@@ -15,6 +15,7 @@ from ottla.cli.messages import confirm_deletion, fail
 from ottla.local.client_connector import connector_of
 from ottla.local.control import ControlError, NotRunning, ask
 from ottla.local.disks import DiskAdmin, DiskAdminError
+from ottla.local.secure_files import SecureFiles
 from ottla_broker.protocol.number_text import whole_number
 
 T = TypeVar("T")
@@ -64,15 +65,19 @@ def forget(
     """
     if (data is None) == (not bootstrap_server):
         fail("name the fleet with --data DIR or with --bootstrap-server HOST:PORT, one of them")
+    security = read_command_config(command_config)
     if data is not None:
-        bootstrap_server = _bootstrap_of(data)
+        found = _status_of(data)
+        bootstrap_server = found["bootstrap"]
+        if found["secure"] and not security:
+            bootstrap_server = found["admin_bootstrap"]
+            security = SecureFiles(data.absolute()).internal_client_keys()
         if not directory.startswith("/"):
             directory = str(data.absolute() / f"broker-{broker}" / directory)
     host, colon, port = bootstrap_server.split(",")[0].strip().rpartition(":")
     number = whole_number(port)
     if not colon or number is None or not 0 < number <= 65535:
         fail(f"--bootstrap-server {bootstrap_server}: write HOST:PORT")
-    security = read_command_config(command_config)
 
     def run(act: Callable[[DiskAdmin], Coroutine[Any, Any, T]]) -> T:
         return _run(_admin(host, number, security, act), "" if security else _PLAIN_HINT)
@@ -104,9 +109,9 @@ def forget(
     _console.print(f"{len(loss.partitions)} partitions are empty and online")
 
 
-def _bootstrap_of(data: Path) -> str:
+def _status_of(data: Path) -> dict[str, Any]:
     try:
-        return str(ask(data.absolute(), {"command": "status"})["bootstrap"])
+        return ask(data.absolute(), {"command": "status"})
     except (NotRunning, ControlError) as error:
         fail(str(error))
 

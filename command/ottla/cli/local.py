@@ -17,8 +17,10 @@ from ottla.cli.document_files import read_documents
 from ottla.cli.local_output import (
     failed_topics,
     print_applied,
+    print_first_commands,
     print_fleet,
     print_fleets,
+    print_security,
     print_started,
     print_topics,
     say,
@@ -27,7 +29,8 @@ from ottla.cli.local_start import START_TIMEOUT_S, check_zookeeper, start_fleet,
 from ottla.cli.messages import complain, confirm_deletion, fail
 from ottla.local.control import ControlError, NotRunning, ask
 from ottla.local.known_fleets import ROOT, fleet_directories, known_fleets
-from ottla.local.layout import HIGHEST_PORT, FleetStateError, Layout, delete_fleet
+from ottla.local.layout import HIGHEST_PORT, FleetStateError, Layout, delete_fleet, security_differs
+from ottla.local.secure_files import CLIENTS, PRIVATE_UMASK
 from ottla_broker.config import is_meant
 from ottla_documents.documents import Documents
 from ottla_documents.kafka_cluster import KafkaCluster
@@ -57,6 +60,7 @@ spec:
 \b
 ottla local up -f fleet.yaml          starts it, or applies what has changed
 ottla local up -f fleet.yaml --port 9192     on ports 9192, 9193, ...
+ottla local up -f fleet.yaml --secure        with TLS, passwords and ACLs
 ottla local status                    the fleets of this folder
 ottla local kill 1                    one broker fails
 ottla local down                      stops it; its records stay
@@ -107,6 +111,13 @@ def up(
             help="Clients find the brokers on the free ports from N on (default: those it has, first from 9092 on).",
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, SASL and ACLs; chosen when the fleet begins. Writes the settings of clients into DIR/clients.",
+        ),
+    ] = False,
 ) -> None:
     """Starts the fleet in the background and returns when it is ready and its topics exist.
 
@@ -121,15 +132,20 @@ def up(
     directory = (data or ROOT / cluster.name).absolute()
     options = ["--processes"] * processes + (["--zookeeper", zookeeper] if zookeeper else [])
     options += ["--port", str(port)] if port else []
+    options += ["--secure"] * secure
     request: dict[str, Any] = {
         "command": "apply",
         "documents": "\n---\n".join(path.read_text(encoding="utf-8") for path in file),
         "processes": processes,
         "zookeeper": zookeeper,
         "port": port or 0,
+        "secure": secure,
     }
     try:
-        _check_name(ask(directory, {"command": "status"}), cluster, directory)
+        found = ask(directory, {"command": "status"})
+        _check_name(found, cluster, directory)
+        if problem := security_differs(directory, found["secure"], secure):
+            fail(problem)
     except NotRunning:
         pass
     except ControlError as error:
@@ -144,7 +160,9 @@ def up(
         )
     if zookeeper:
         check_zookeeper(zookeeper)
-    _write_documents(directory, cluster, request["documents"])
+    if secure:
+        os.umask(PRIVATE_UMASK)
+    _write_documents(directory, cluster, request["documents"], secure=secure)
     status = start_fleet(directory, options)
     if status is None:  # another `up` was faster
         _apply(directory, request)
@@ -152,6 +170,8 @@ def up(
     print_started(status, waited_s())
     say(f"bootstrap  {status['bootstrap']}")
     print_topics(status["topics"])
+    if secure:
+        _print_clients(directory, status["bootstrap"])
     say(f"data       {directory}")
     say(f"log        {directory / 'fleet.log'}")
     say(f"stop it with: {_command('down', directory)}")
@@ -171,8 +191,9 @@ def status(
     Without --data, where this folder has several fleets: their names, states and folders, and the brokers of the one
     that runs. The demo's fleet is one of them.
 
-    With -o json: {"bootstrap", "ready", "brokers": [{"id", "address", "http", "rack", "pid", "log_dirs": [{"path",
-    "state"}], "recreation"}]}. A state is online, full, offline, or unknown when the broker is down or does not answer.
+    With -o json: {"bootstrap", "ready", "secure", "brokers": [{"id", "address", "http", "rack", "pid", "log_dirs":
+    [{"path", "state"}], "recreation"}]}. A state is online, full, offline, or unknown when the broker is down or does
+    not answer.
     """
     if output not in ("json", "table"):
         fail(f"-o {output}: write json or table")
@@ -193,7 +214,7 @@ def status(
     if output == "json":
         fields = ("id", "address", "http", "rack", "pid", "log_dirs", "recreation")
         found["brokers"] = [{name: broker[name] for name in fields} for broker in found["brokers"]]
-        sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "brokers")}) + "\n")
+        sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "secure", "brokers")}) + "\n")
         return
     print_fleet(found, directory)
 
@@ -277,9 +298,15 @@ def _check_name(status: dict[str, Any], cluster: KafkaCluster, directory: Path) 
         )
 
 
-def _write_documents(directory: Path, cluster: KafkaCluster, text: str) -> None:
+def _print_clients(directory: Path, bootstrap: str) -> None:
+    clients = _short(directory / CLIENTS)
+    print_security(clients)
+    print_first_commands(clients, bootstrap)
+
+
+def _write_documents(directory: Path, cluster: KafkaCluster, text: str, *, secure: bool) -> None:
     try:
-        Layout(directory, cluster)  # raises when the directory belongs to another fleet
+        Layout(directory, cluster, secure=secure)  # raises when the directory belongs to another fleet
         directory.mkdir(parents=True, exist_ok=True)
     except FleetStateError as error:
         fail(str(error))
@@ -310,6 +337,8 @@ def _apply(directory: Path, request: dict[str, Any]) -> None:
     print_applied(answer, f"{_command('down', directory)}, then up again")
     say(f"bootstrap  {answer['bootstrap']}")
     print_topics(answer["topics"])
+    if answer["secure"]:
+        _print_clients(directory, answer["bootstrap"])
     refused = [one["name"] for one in answer["config"] if one["error"]]
     if refused:
         complain(f"{len(refused)} of {len(answer['config'])} broker keys could not be changed: {', '.join(refused)}")

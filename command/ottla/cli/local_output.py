@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from ottla.local.client_files import MECHANISM
 from ottla.local.fleet_state import disks_of, fleet_state
 from ottla.local.known_fleets import KnownFleet
+from ottla.local.secure_files import ADMIN, APP, CLIENTS, PREFIX
 
 console = Console()
 _LINE_EVERY_S = 10.0
@@ -83,6 +86,22 @@ def print_applied(answer: Mapping[str, Any], restart_command: str) -> None:
         say(f"what says restart waits for one: {restart_command}")
 
 
+def print_security(clients: str) -> None:
+    """How clients reach a secure fleet. `clients`: the directory of their files, as it is written here."""
+    say(f"security   SASL_SSL with {MECHANISM}, and ACLs; settings of clients: {clients}")
+
+
+def print_first_commands(clients: str, bootstrap: str) -> None:
+    """What a first client of a secure fleet may do, with a command each that writes and reads. See `print_security`."""
+    say(f"users      {ADMIN} may do everything; {APP} may use topics and groups that begin with {PREFIX}")
+    say(f"write      echo hello | kcat -F {shlex.quote(f'{clients}/{APP}.librdkafka.conf')} -P -t {PREFIX}first")
+    say(
+        f"read       kafka-console-consumer.sh --bootstrap-server {bootstrap} "
+        f"--consumer.config {shlex.quote(f'{clients}/{APP}.properties')} "
+        f"--topic {PREFIX}first --group {PREFIX}first --from-beginning --max-messages 1"
+    )
+
+
 def print_topics(topics: Sequence[Mapping[str, Any]]) -> None:
     for topic in topics:
         if not topic["error"]:
@@ -113,6 +132,8 @@ def print_fleet(status: Mapping[str, Any], directory: Path) -> None:
     """One fleet and its brokers."""
     say(f"{status['cluster']}: {fleet_state(status)}")
     say(f"bootstrap  {status['bootstrap']}")
+    if status["secure"]:
+        print_security(str(directory / CLIENTS))
     say(f"data       {directory}")
     table = _table("broker", "address", "http", "rack", "pid", "disks")
     for broker in status["brokers"]:

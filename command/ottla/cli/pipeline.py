@@ -6,12 +6,13 @@ import contextlib
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -22,6 +23,7 @@ from ottla.cli.command_config import CommandConfigOption, read_command_config
 from ottla.cli.document_files import read_documents
 from ottla.cli.messages import complain, confirm_deletion, fail
 from ottla.local.control import ControlError, ask
+from ottla.local.secure_files import ADMIN, CLIENTS
 from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline, wrong_servers
 from ottla_documents.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
@@ -140,7 +142,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: asked_to_end.set())
         security = read_command_config(command_config) or pipeline.client_config
-        brokers = broker_options(_bootstrap(pipeline, bootstrap_servers), security)
+        brokers = broker_options(_bootstrap(pipeline, bootstrap_servers, security), security)
         if stay and not http:
             fail("--stay goes with --http")
         if end_status_file is not None and not end_status_file.parent.is_dir():
@@ -350,20 +352,28 @@ def _one(files: list[Path], name: str) -> KafkaPipeline:
     return matching[0]
 
 
-def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
-    """The address of the brokers: as given, as the document says, or of the local fleet of that name."""
+def _bootstrap(pipeline: KafkaPipeline, given: str, security: Mapping[str, str]) -> str:
+    """The address of the brokers: as given, as the document says, or of the local fleet of that name.
+
+    Args:
+        security: the keys that say how brokers are reached.
+    """
     if given and (wrong := wrong_servers(given)):
         fail(f"--bootstrap-servers: {wrong}")
     if given or pipeline.bootstrap_servers or not pipeline.has_topics:
         return given or pipeline.bootstrap_servers
     directory = (FLEETS / pipeline.cluster).absolute()
     try:
-        return str(ask(directory, {"command": "status"})["bootstrap"])
+        found = ask(directory, {"command": "status"})
     except ControlError as error:
         fail(
             f"spec.clusterRef.name {pipeline.cluster}: {error}; start the fleet here with `ottla local up`, or name "
             "its brokers with --bootstrap-servers HOST:PORT"
         )
+    if found["secure"] and not security:
+        path = shlex.quote(str(FLEETS / pipeline.cluster / CLIENTS / f"{ADMIN}.properties"))
+        fail(f"spec.clusterRef.name {pipeline.cluster}: the fleet is secure: add --command-config {path}")
+    return str(found["bootstrap"])
 
 
 def _require_spark() -> None:

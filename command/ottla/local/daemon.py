@@ -1,6 +1,6 @@
 """The background process of `ottla local up`: runs the fleet and serves the control socket.
 
-    python -m ottla.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT] [--port N]
+    python -m ottla.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT] [--port N] [--secure]
 
 It reads DIR/documents.yaml, starts the brokers (in this process, or one process each under `supervisor`), creates and
 alters the declared topics, and serves the commands status, apply, kill and down until SIGTERM. Its log is
@@ -23,14 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from ottla.local.client_connector import connector_of
 from ottla.local.control import IS_LOCKED, ControlError, ControlServer
 from ottla.local.document_changes import ClusterChange, changes_by_pool, decide_cluster_change, without_refused
 from ottla.local.dynamic_values import set_values, settle
+from ottla.local.first_users import UsersNotStored, store_users, until_known
 from ottla.local.in_process import InProcess
 from ottla.local.jars import MissingRequirement
-from ottla.local.layout import FleetStateError, Layout, free_base
+from ottla.local.layout import FleetStateError, Layout, free_base, security_differs
 from ottla.local.port_owners import port_owner
 from ottla.local.ports import HOST
+from ottla.local.secure_files import PRIVATE_UMASK, SecureFilesError
 from ottla.local.supervisor import BrokerEnded, Supervisor
 from ottla.local.topic_documents import apply_topics
 from ottla.local.zookeeper_server import ZooKeeperFailed
@@ -47,6 +50,8 @@ logger = logging.getLogger("ottla.local")
 EXPECTED_FAILURES = (
     StartRefused,
     FleetStateError,
+    SecureFilesError,
+    UsersNotStored,
     MissingRequirement,
     ZooKeeperFailed,
     BrokerEnded,
@@ -95,14 +100,22 @@ class Daemon:
     """One fleet: its runner, its topics, its control socket. It releases `lock` (see `locked`) when it has stopped."""
 
     def __init__(
-        self, data: Path, lock: IO[str], documents: Documents, *, processes: bool, zookeeper: str, port: int = 0
+        self,
+        data: Path,
+        lock: IO[str],
+        documents: Documents,
+        *,
+        processes: bool,
+        zookeeper: str,
+        port: int = 0,
+        secure: bool = False,
     ) -> None:
         self._data = data
         self._lock = lock
         self._documents = documents
         self._cluster = documents.clusters[0]
         self._mode = FleetMode(processes, zookeeper)
-        self.layout = Layout(data, self._cluster, first_client_port=port or None, moves_ports=bool(port))
+        self.layout = Layout(data, self._cluster, first_client_port=port or None, moves_ports=bool(port), secure=secure)
         self._runner: Runner
         if processes:
             self._runner = Supervisor(self.layout, zookeeper)
@@ -141,7 +154,11 @@ class Daemon:
 
     async def _start(self) -> None:
         try:
+            if self.layout.state.secure:
+                self._make_secure_files()
             await self._runner.start()
+            if self.layout.state.secure:
+                await self._open_to_users()
             self._ready_s = time.monotonic() - self._started_at
             await self._settle_dynamic_values()
             self._topics = await self._apply_topics()
@@ -168,6 +185,31 @@ class Daemon:
                 return f"{owner} has port {port}: stop it{move if port == place.client_port else ''}"
         return f"stop the process that uses the port (the fleet keeps its ports: {self._data / 'fleet.json'})"
 
+    def _make_secure_files(self) -> None:
+        """Before the brokers start: they read them. Raises SecureFilesError, FleetStateError."""
+        if not self.layout.state.has_users:
+            self.layout.secure_files.make()
+        self.layout.assign_ports()
+        self.layout.secure_files.write_client_files(self.layout.bootstrap)
+
+    async def _open_to_users(self) -> None:
+        """At the first start: stores the users, and waits until every broker lets them in. Raises UsersNotStored."""
+        if self.layout.state.has_users:
+            return
+        network, clock = SocketNetwork(), LoopClock()
+        passwords = self.layout.secure_files.passwords()
+        internal = connector_of(network, clock, self.layout.admin_keys())
+        users = [connector_of(network, clock, keys) for keys in self.layout.secure_files.client_keys()]
+        places = [place for place in self.layout.places() if self._runner.is_running(place.id)]
+        try:
+            await store_users(internal, clock, places[0].internal_port, passwords)
+            for place in places:
+                await until_known(internal, users, clock, place)
+        finally:
+            network.close()
+        self.layout.state.has_users = True
+        self.layout.save()
+
     async def _apply_topics(self) -> list[dict[str, Any]]:
         topics = [t for t in self._documents.topics if t.cluster == self._cluster.name]
         if not topics:
@@ -176,7 +218,8 @@ class Daemon:
         first = next((place for place in self.layout.places() if self._runner.is_running(place.id)), None)
         if first is None:
             raise ControlError("no broker is running; stop the fleet and start it again")
-        outcomes = await apply_topics(network, clock, HOST, first.client_port, topics)
+        connector = connector_of(network, clock, self.layout.admin_keys())
+        outcomes = await apply_topics(connector, clock, HOST, self.layout.admin_port(first), topics)
         network.close()
         for outcome in outcomes:
             logger.info("topic %s: %s", outcome.name, outcome.done or outcome.error)
@@ -185,8 +228,11 @@ class Daemon:
     async def _settle_dynamic_values(self) -> None:
         """Removes what `apply` has set in the run before: the files of the brokers have what is declared now."""
         network, clock = SocketNetwork(), LoopClock()
+        connector = connector_of(network, clock, self.layout.admin_keys())
         for place in self.layout.places():
-            if place.dynamic and self._runner.is_running(place.id) and await settle(network, clock, place):
+            if not place.dynamic or not self._runner.is_running(place.id):
+                continue
+            if await settle(connector, clock, self.layout.admin_port(place), place):
                 place.dynamic = {}
                 self.layout.save()
         network.close()
@@ -194,6 +240,8 @@ class Daemon:
     async def _apply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Puts other documents in force, as far as that goes while brokers run, and reports what was done."""
         path = self._data / "documents.yaml"
+        if problem := security_differs(self._data, self.layout.state.secure, request["secure"]):
+            raise ControlError(problem)
         try:
             documents = load_documents([(str(path), request["documents"])])
         except DocumentError as error:
@@ -218,6 +266,7 @@ class Daemon:
 
     async def _apply_config(self, change: ClusterChange) -> list[dict[str, str]]:
         network, clock = SocketNetwork(), LoopClock()
+        connector = connector_of(network, clock, self.layout.admin_keys())
         of_pool = changes_by_pool(change.dynamic)
         errors: dict[str, dict[str, list[int]]] = {}  # by key and message, the brokers that say so
         refused: set[tuple[str, str]] = set()
@@ -226,8 +275,9 @@ class Daemon:
             values = of_pool.get(pool)
             if not values or not self._runner.is_running(place.id):
                 continue
+            port = self.layout.admin_port(place)
             for key, text in values.items():  # one at a time: what one broker refuses keeps no other key back
-                if error := await set_values(network, clock, place, {key: text}):
+                if error := await set_values(connector, clock, port, place, {key: text}):
                     errors.setdefault(key, {}).setdefault(error, []).append(place.id)
                     refused.add((pool, key))
                 else:
@@ -283,6 +333,8 @@ class Daemon:
         return {
             "cluster": self._cluster.name,
             "bootstrap": self.layout.bootstrap,
+            "secure": self.layout.state.secure,
+            "admin_bootstrap": self.layout.admin_bootstrap,
             "ready": self._ready_s is not None and all(broker["ready"] for broker in brokers),
             "start_s": self._ready_s,
             "rss_bytes": sum(_rss_bytes(pid) for pid in dict.fromkeys([os.getpid(), *(b["pid"] for b in brokers)])),
@@ -327,7 +379,10 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--zookeeper", default="")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--secure", action="store_true")
     arguments = parser.parse_args()
+    if arguments.secure:
+        os.umask(PRIVATE_UMASK)
     process_logging.configure()
     with contextlib.ExitStack() as stack:
         try:
@@ -347,6 +402,7 @@ def main() -> int:
                     processes=arguments.processes,
                     zookeeper=arguments.zookeeper,
                     port=arguments.port,
+                    secure=arguments.secure,
                 )
             except FleetStateError as error:
                 logger.error("%s", error)

@@ -13,7 +13,8 @@ from typing import Any
 from ottla.local.layout import BrokerPlace
 from ottla.local.ports import HOST
 from ottla_broker.config import ConfigSource
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -23,8 +24,14 @@ _BROKER_RESOURCE = 4
 _SET, _DELETE = 0, 1
 
 
-async def set_values(network: Network, clock: Clock, place: BrokerPlace, changes: Mapping[str, str | None]) -> str:
-    """Sets dynamic values of one broker, and deletes those that are None. Returns why not, or ""."""
+async def set_values(
+    connector: Connector, clock: Clock, port: int, place: BrokerPlace, changes: Mapping[str, str | None]
+) -> str:
+    """Sets dynamic values of one broker, and deletes those that are None. Returns why not, or "".
+
+    Args:
+        port: of a listener of the broker that `connector` can speak to.
+    """
     api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     configs = [
         api.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
@@ -33,7 +40,7 @@ async def set_values(network: Network, clock: Clock, place: BrokerPlace, changes
     resource = api.AlterConfigsResource(resource_type=_BROKER_RESOURCE, resource_name=str(place.id), configs=configs)
     request = api.IncrementalAlterConfigsRequest(resources=[resource])
     try:
-        response = await _ask(network, clock, place, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+        response = await _ask(connector, clock, port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
     except BrokerDisconnected as error:
         return str(error)
     answer = response.responses[0]
@@ -42,15 +49,19 @@ async def set_values(network: Network, clock: Clock, place: BrokerPlace, changes
     return str(answer.error_message or ErrorCode.of(answer.error_code).message)
 
 
-async def settle(network: Network, clock: Clock, place: BrokerPlace) -> bool:
-    """Removes the values of `place.dynamic` that are still as they were set. Returns whether it is done."""
+async def settle(connector: Connector, clock: Clock, port: int, place: BrokerPlace) -> bool:
+    """Removes the values of `place.dynamic` that are still as they were set. Returns whether it is done.
+
+    Args:
+        port: see `set_values`.
+    """
     api = codec.module(ApiKey.DESCRIBE_CONFIGS)
     resource = api.DescribeConfigsResource(
         resource_type=_BROKER_RESOURCE, resource_name=str(place.id), configuration_keys=list(place.dynamic)
     )
     request = api.DescribeConfigsRequest(resources=[resource])
     try:
-        response = await _ask(network, clock, place, ApiKey.DESCRIBE_CONFIGS, 4, request)
+        response = await _ask(connector, clock, port, ApiKey.DESCRIBE_CONFIGS, 4, request)
     except BrokerDisconnected:
         return False
     own = {
@@ -59,12 +70,12 @@ async def settle(network: Network, clock: Clock, place: BrokerPlace) -> bool:
         if entry.config_source == ConfigSource.DYNAMIC_BROKER_CONFIG
     }
     ours: dict[str, str | None] = {key: None for key, value in place.dynamic.items() if own.get(key) == value}
-    return not ours or not await set_values(network, clock, place, ours)
+    return not ours or not await set_values(connector, clock, port, place, ours)
 
 
-async def _ask(network: Network, clock: Clock, place: BrokerPlace, api_key: ApiKey, version: int, request: Any) -> Any:
+async def _ask(connector: Connector, clock: Clock, port: int, api_key: ApiKey, version: int, request: Any) -> Any:
     """Raises BrokerDisconnected."""
-    client = BrokerClient(network, clock, HOST, place.client_port, client_id="ottla-local")
+    client = BrokerClient(connector, clock, HOST, port, client_id="ottla-local")
     try:
         await client.connect()
         return await client.send(api_key, version, request)

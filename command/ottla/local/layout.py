@@ -6,6 +6,7 @@
     DIR/broker-0/d0/          log directories, named after the disks of the document
     DIR/broker-0/server.properties, broker.log       with --processes
     DIR/fleet.log, control.sock
+    DIR/security/, clients/   of a secure fleet: see `secure_files`
 
 Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP any free port; with OTTLA_PORTS all in that range.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from ottla.local.port_owners import in_use
 from ottla.local.ports import HOST, RANGE_VARIABLE, free_ports
+from ottla.local.secure_files import SecureFiles
 from ottla_broker.config.properties import format_properties
 from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, free_ids, missing, pools_of, surplus
 from ottla_documents.kafka_cluster import KafkaCluster, default_broker_config
@@ -31,6 +33,7 @@ HIGHEST_PORT = 65535
 DEFAULT_RACKS = 3
 _OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
 _OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
+_PLAIN_KEYS = {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT"}
 SESSION_TIMEOUT_MS = 6000
 """zookeeper.session.timeout.ms unless the document sets it. Leadership of a killed broker moves after this time."""
 STOP_TIMEOUT_MS = 45_000
@@ -53,11 +56,16 @@ class BrokerPlace:
 
 @dataclass(slots=True)
 class FleetState:
-    """The contents of fleet.json."""
+    """The contents of fleet.json.
+
+    `secure`: whether the fleet has TLS, SASL and ACLs. `has_users`: whether its users and ACLs are stored.
+    """
 
     cluster: str
     brokers: list[BrokerPlace]
     version: int = 1
+    secure: bool = False
+    has_users: bool = False
 
 
 class FleetStateError(Exception):
@@ -72,13 +80,20 @@ class Layout:
         first_client_port: CLIENT ports are the next free ones from here; 0: any free port; None: 9092, or any port of
             OTTLA_PORTS.
         moves_ports: the brokers that have a CLIENT port get another one, from `first_client_port` upwards.
+        secure: whether the fleet has TLS, SASL and ACLs; None: as fleet.json says.
 
     Raises:
-        FleetStateError: the path or its fleet.json cannot be used.
+        FleetStateError: the path or its fleet.json cannot be used, or its fleet is not `secure`, or is.
     """
 
     def __init__(
-        self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None, moves_ports: bool = False
+        self,
+        data: Path,
+        cluster: KafkaCluster,
+        *,
+        first_client_port: int | None = None,
+        moves_ports: bool = False,
+        secure: bool | None = None,
     ) -> None:
         _check_path(data)
         self.data = data
@@ -91,6 +106,11 @@ class Layout:
         """The CLIENT ports that were in use when ports were assigned, a line each."""
         self._in_use: list[int] = []
         self.state = _load_state(data, cluster.name)
+        if secure is not None:
+            if self.state.brokers and (problem := security_differs(data, self.state.secure, secure)):
+                raise FleetStateError(problem)
+            self.state.secure = secure
+        self.secure_files = SecureFiles(data)
 
     @property
     def coordination_path(self) -> Path:
@@ -164,6 +184,18 @@ class Layout:
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{place.client_port}" for place in self.places())
 
+    def admin_port(self, place: BrokerPlace) -> int:
+        """The port of a broker that this program speaks to, as `admin_keys` say."""
+        return place.internal_port if self.state.secure else place.client_port
+
+    @property
+    def admin_bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{self.admin_port(place)}" for place in self.places())
+
+    def admin_keys(self) -> dict[str, str]:
+        """How this program speaks to brokers: in a secure fleet as they speak to each other."""
+        return self.secure_files.internal_client_keys() if self.state.secure else {}
+
     def rack(self, broker_id: int) -> str:
         """Broker i is in rack i mod (number of racks)."""
         racks = self._pools()[broker_id].racks or tuple(f"rack-{number}" for number in range(DEFAULT_RACKS))
@@ -192,7 +224,7 @@ class Layout:
             "log.dirs": ",".join(str(path) for path in directories.values()),
             "ottla.log.dirs.format": ",".join(unformatted),
             "listeners": f"INTERNAL://{HOST}:{place.internal_port},CLIENT://{HOST}:{place.client_port}",
-            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+            **(self.secure_files.broker_keys() if self.state.secure else _PLAIN_KEYS),
             "inter.broker.listener.name": "INTERNAL",
             "ottla.http.listener": f"{HOST}:{place.http_port}",
             "ottla.shutdown.timeout.ms": str(STOP_TIMEOUT_MS),
@@ -218,12 +250,25 @@ class Layout:
         temporary.replace(target)
 
 
+def security_differs(data: Path, is_secure: bool, wants_secure: bool) -> str:
+    """What to do where a fleet is secure and is not meant to be, or the other way round; "" where that is the same.
+
+    >>> security_differs(Path("/d"), True, False)
+    '/d holds a secure fleet, as was chosen when it began: add --secure, or choose another --data'
+    """
+    if is_secure == wants_secure:
+        return ""
+    kind, remedy = ("secure fleet", "add --secure") if is_secure else ("fleet without security", "leave --secure out")
+    return f"{data} holds a {kind}, as was chosen when it began: {remedy}, or choose another --data"
+
+
 def delete_fleet(data: Path) -> list[Path]:
     """Deletes the files of a fleet, and the data directory if it is then empty. Returns the paths that remain.
 
     --data may be any folder, so other files remain. A broker directory that is a symbolic link remains too, because its
     target is outside the folder. OSError when something cannot be deleted.
     """
+    SecureFiles(data).delete()
     for entry in sorted(data.iterdir()):
         if entry.is_dir():
             if _OWN_DIRECTORY.fullmatch(entry.name) and not entry.is_symlink():
@@ -263,7 +308,9 @@ def _load_state(data: Path, cluster: str) -> FleetState:
         return FleetState(cluster, [])
     try:
         raw = json.loads(path.read_text())
-        state = FleetState(raw["cluster"], [BrokerPlace(**place) for place in raw["brokers"]], raw["version"])
+        places = [BrokerPlace(**place) for place in raw["brokers"]]
+        is_secure, has_users = bool(raw.get("secure")), bool(raw.get("has_users"))
+        state = FleetState(raw["cluster"], places, raw["version"], is_secure, has_users)
     except (ValueError, KeyError, TypeError) as error:
         raise FleetStateError(f"{path} cannot be read ({error}); restore it, or choose another --data") from error
     if state.cluster != cluster:
