@@ -72,7 +72,7 @@ def measured(
     found: dict[str, tuple[int, int | str]] = {}
 
     async def run(world: World, loop: CountingLoop) -> None:
-        broker = Broker(world, loop, **(RIGHTS if denies else {}))
+        broker = Broker(world, loop, 1, **(RIGHTS if denies else {}))
         await broker.start()
         if denies:
             await broker.deny()
