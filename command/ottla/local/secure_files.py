@@ -12,21 +12,13 @@ trust. Directories have the mode 0700, files 0600.
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import json
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ottla.local.client_files import MECHANISM, SUFFIXES, client_files, java_settings
-from ottla.local.ports import HOST
 from ottla_broker.security.client_settings import is_security_key
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
 
 ADMIN, APP = "admin", "app"
 USERS = (ADMIN, APP)
@@ -40,7 +32,6 @@ PRIVATE_UMASK = 0o077
 """Of the processes of a secure fleet: records, logs and the coordination store are their owner's alone as well."""
 _KEYS, _AUTHORITY, _PASSWORDS = "brokers.pem", "authority.pem", "passwords.json"
 _PASSWORD_BYTES = 24
-_VALID_DAYS = 3650
 
 
 class SecureFilesError(Exception):
@@ -72,7 +63,9 @@ class SecureFiles:
         unfinished = self._data / f"{DIRECTORY}.new"
         _remove(unfinished, (_KEYS, _AUTHORITY, _PASSWORDS))
         unfinished.mkdir(0o700)
-        keys, authority = _certificates()
+        from ottla.local.certificates import certificates_of_this_machine
+
+        keys, authority = certificates_of_this_machine(BROKERS)
         _write(unfinished / _KEYS, keys)
         _write(unfinished / _AUTHORITY, authority)
         passwords = {user: secrets.token_urlsafe(_PASSWORD_BYTES) for user in USERS}
@@ -164,66 +157,3 @@ def _remove(directory: Path, names: tuple[str, ...]) -> None:
         (directory / f"{name}.new").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
-
-
-def _certificates() -> tuple[bytes, bytes]:
-    """The brokers' key and certificates, and the authority's certificate, in PEM."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = "CN=ottla local"
-    own = (
-        _builder(authority, authority, signing, signing)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-    )
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
-    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    of_brokers = (
-        _builder(BROKERS, authority, key, signing)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-    )
-    trusted = own.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM)
-    chain = of_brokers.sign(signing, hashes.SHA256()).public_bytes(Encoding.PEM) + trusted
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + chain, trusted
-
-
-def _builder(
-    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, signing: ec.EllipticCurvePrivateKey
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
-    name = x509.Name.from_rfc4514_string
-    serial = x509.random_serial_number()
-    return (
-        x509.CertificateBuilder(
-            name(issuer), name(subject), key.public_key(), serial, now - day, now + day * _VALID_DAYS
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
