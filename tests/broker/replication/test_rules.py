@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker import rates
+from ottla_broker.authorization import resources
 from ottla_broker.config import inter_broker, releases
-from ottla_broker.metadata import operations
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication import divergence, isr
 from ottla_broker.replication import follower as following
@@ -25,7 +25,7 @@ LAG_MAX_MS = 30_000
 
 @pytest.mark.parametrize(
     "module",
-    [isr, divergence, following, inter_broker, releases, fleet_features, operations, rates, log_config],
+    [isr, divergence, following, inter_broker, releases, fleet_features, rates, resources, log_config],
 )
 def test_the_worked_examples_of_the_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module, raise_on_error=True).attempted > 0  # type: ignore[arg-type]
