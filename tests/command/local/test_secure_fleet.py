@@ -305,7 +305,8 @@ def test_spark_takes_the_options(
 
 
 @pytest.mark.java
-def test_a_process_for_each_broker_and_a_real_zookeeper(tmp_path: Path) -> None:
+def test_a_process_for_each_broker_and_a_real_zookeeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_LOG_LEVEL", "DEBUG")
     fleet = Secure(tmp_path)
     fleet(*up_arguments("--secure", "--processes"))
     try:
