@@ -69,7 +69,7 @@ def forget(
     if data is not None:
         found = _status_of(data)
         bootstrap_server = found["bootstrap"]
-        if found["secure"] and not security:
+        if found.get("secure", False) and not security:
             bootstrap_server = found["admin_bootstrap"]
             security = SecureFiles(data.absolute()).internal_client_keys()
         if not directory.startswith("/"):

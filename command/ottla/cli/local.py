@@ -144,7 +144,7 @@ def up(
     try:
         found = ask(directory, {"command": "status"})
         _check_name(found, cluster, directory)
-        if problem := security_differs(directory, found["secure"], secure):
+        if problem := security_differs(directory, found.get("secure", False), secure):
             fail(problem)
     except NotRunning:
         pass
@@ -337,7 +337,7 @@ def _apply(directory: Path, request: dict[str, Any]) -> None:
     print_applied(answer, f"{_command('down', directory)}, then up again")
     say(f"bootstrap  {answer['bootstrap']}")
     print_topics(answer["topics"])
-    if answer["secure"]:
+    if answer.get("secure"):
         _print_clients(directory, answer["bootstrap"])
     refused = [one["name"] for one in answer["config"] if one["error"]]
     if refused:

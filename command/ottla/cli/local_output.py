@@ -132,7 +132,7 @@ def print_fleet(status: Mapping[str, Any], directory: Path) -> None:
     """One fleet and its brokers."""
     say(f"{status['cluster']}: {fleet_state(status)}")
     say(f"bootstrap  {status['bootstrap']}")
-    if status["secure"]:
+    if status.get("secure"):
         print_security(str(directory / CLIENTS))
     say(f"data       {directory}")
     table = _table("broker", "address", "http", "rack", "pid", "disks")

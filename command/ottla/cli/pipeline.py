@@ -370,7 +370,7 @@ def _bootstrap(pipeline: KafkaPipeline, given: str, security: Mapping[str, str])
             f"spec.clusterRef.name {pipeline.cluster}: {error}; start the fleet here with `ottla local up`, or name "
             "its brokers with --bootstrap-servers HOST:PORT"
         )
-    if found["secure"] and not security:
+    if found.get("secure", False) and not security:
         path = shlex.quote(str(FLEETS / pipeline.cluster / CLIENTS / f"{ADMIN}.properties"))
         fail(f"spec.clusterRef.name {pipeline.cluster}: the fleet is secure: add --command-config {path}")
     return str(found["bootstrap"])

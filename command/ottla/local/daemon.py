@@ -240,7 +240,7 @@ class Daemon:
     async def _apply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Puts other documents in force, as far as that goes while brokers run, and reports what was done."""
         path = self._data / "documents.yaml"
-        if problem := security_differs(self._data, self.layout.state.secure, request["secure"]):
+        if problem := security_differs(self._data, self.layout.state.secure, request.get("secure", False)):
             raise ControlError(problem)
         try:
             documents = load_documents([(str(path), request["documents"])])
