@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
-from ottla_broker.protocol import number_text
 from ottla_broker.protocol.number_text import double_number, whole_number
-
-
-def test_the_examples_hold() -> None:
-    assert doctest.testmod(number_text).failed == 0
 
 
 @pytest.mark.parametrize(

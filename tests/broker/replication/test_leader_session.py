@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,14 +12,8 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchPartition, FetchTopic, ForgottenTopic
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication import fetchers, leader_session
 from ottla_broker.replication.fetchers import fetcher_number
 from ottla_broker.replication.leader_session import LeaderSession, next_epoch
-
-
-def test_the_worked_examples_of_the_docstrings_hold() -> None:
-    for module in (leader_session, fetchers):
-        assert doctest.testmod(module).failed == 0
 
 
 def test_a_partition_goes_to_the_fetcher_that_apache_kafka_gives_it_to() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,9 @@ import pytest
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication import replica_selector
 from tests.broker.replication.fleet import Fleet, fetch_request, until, values_of
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-
-def test_the_worked_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(replica_selector).failed == 0
 
 
 @pytest.fixture

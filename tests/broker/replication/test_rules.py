@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import doctest
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker import rates
-from ottla_broker.authorization import resources
-from ottla_broker.config import inter_broker, releases
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication import divergence, isr
-from ottla_broker.replication import follower as following
+from ottla_broker.replication import isr
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
 from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
-from ottla_broker.server.store import fleet_features
-from ottla_broker.storage.log import config as log_config
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 
 LAG_MAX_MS = 30_000
-
-
-@pytest.mark.parametrize(
-    "module",
-    [isr, divergence, following, inter_broker, releases, fleet_features, rates, resources, log_config],
-)
-def test_the_worked_examples_of_the_docstrings_hold(module: object) -> None:
-    assert doctest.testmod(module, raise_on_error=True).attempted > 0  # type: ignore[arg-type]
 
 
 @st.composite

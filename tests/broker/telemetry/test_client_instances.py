@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from ottla_broker.config.client_metrics import Subscription, parse_subscription
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.telemetry import client_instances
 from ottla_broker.telemetry.client_instances import (
     ClientContext,
     ClientInstance,
@@ -26,10 +23,6 @@ def context(number: int = 1, client_id: str = "c") -> ClientContext:
 
 def instance() -> ClientInstance:
     return ClientInstance(ClientSubscription(7, ("*",), INTERVAL_MS), 1)
-
-
-def test_the_examples_hold() -> None:
-    assert doctest.testmod(client_instances).failed == 0
 
 
 def test_a_client_asks_once_for_each_interval() -> None:

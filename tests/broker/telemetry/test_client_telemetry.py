@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from ottla_broker.exposition import Exposition
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.compression import Codec, compress
-from ottla_broker.telemetry import push_reading
 from ottla_broker.telemetry.client_instances import ClientContext, ClientSubscription
 from ottla_broker.telemetry.client_telemetry import ClientTelemetry, Push
 from ottla_broker.telemetry.push_reading import LITTLE_PUSH_BYTES, MOST_POINTS, read_push_job
@@ -105,10 +103,6 @@ def counter(name: str, value: int, *, is_delta: bool) -> bytes:
 
 GAUGE = bytes(gauge("org.apache.kafka.producer.latency.avg", 1.5, node_id="2").SerializeToString())
 GAUGE_SAMPLE = f'kafka_client_producer_latency_avg{{{WHO},client_software_version="3.9.1",node_id="2"}} 1.5'
-
-
-def test_the_examples_of_names_hold() -> None:
-    assert doctest.testmod(push_reading).failed == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

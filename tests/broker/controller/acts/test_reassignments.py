@@ -1,12 +1,9 @@
 """Reassignment (KIP-455): the decisions, and what the store and the brokers see of one."""
 
-import doctest
-
 import pytest
 
 from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
 from ottla_broker.controller.acts.requested_elections import ElectionType
-from ottla_broker.controller.decisions import reassignment_steps as reassignment
 from ottla_broker.controller.decisions.isr_changes import IsrChange
 from ottla_broker.controller.decisions.reassignment_steps import ReassignmentPhase, is_ongoing, next_step, plan
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
@@ -22,10 +19,6 @@ ALL = frozenset(range(6))
 
 
 # ---- decisions
-
-
-def test_the_worked_examples_hold() -> None:
-    assert doctest.testmod(reassignment, raise_on_error=True).attempted > 0
 
 
 def led(leader, *isr, epoch=3):

@@ -1,6 +1,5 @@
 """Replica assignment: the golden vectors of KIP-36 and what holds for every assignment."""
 
-import doctest
 import random
 from collections import Counter
 
@@ -8,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.controller.decisions import assignment, topic_rules
-from ottla_broker.controller.decisions import leader_election as elections
 from ottla_broker.controller.decisions.assignment import (
     BrokerRack,
     IncompleteRacks,
@@ -27,12 +24,6 @@ SIX = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
 
 def with_racks(racks: dict[int, str]) -> list[BrokerRack]:
     return [BrokerRack(broker, rack) for broker, rack in sorted(racks.items())]
-
-
-@pytest.mark.parametrize("module", [assignment, elections, topic_rules])
-def test_worked_examples_of_the_docstrings_hold(module) -> None:
-    outcome = doctest.testmod(module)
-    assert outcome.attempted and not outcome.failed
 
 
 def test_brokers_alternate_between_racks() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 
 import pytest
 
 from ottla_broker.config import features
-from ottla_broker.controller.decisions import feature_updates
 from ottla_broker.controller.decisions.feature_updates import FeatureUpdate, UpgradeType, decide_feature_updates
 
 UNKNOWN, UPGRADE, SAFE, UNSAFE = UpgradeType
@@ -20,11 +18,6 @@ FLEET = {0: REGISTERED, 1: REGISTERED}
 def decide(name: str, level: int, how: UpgradeType, finalized: dict[str, int]) -> tuple[str | None, dict[str, int]]:
     decision = decide_feature_updates([FeatureUpdate(name, level, how)], finalized, SUPPORTED, FLEET)
     return decision.refusals[name], dict(decision.levels)
-
-
-@pytest.mark.parametrize("module", [features, feature_updates])
-def test_the_examples_of_the_rules_hold(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,12 +25,6 @@ def shown(assignments: dict[str, Assignment]) -> dict[str, str]:
         member: " ".join(f"{topic.decode()}{partition}" for topic, partition in partitions_of(assignment))
         for member, assignment in sorted(assignments.items())
     }
-
-
-@pytest.mark.parametrize("name", ["assignor", "offered", "range_assignor", "uniform_assignor"])
-def test_the_examples_of_an_assignor_are_right(name: str) -> None:
-    module = importlib.import_module(f"ottla_broker.groups.consumer.assignors.{name}")
-    assert doctest.testmod(module).failed == 0
 
 
 # uniform

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 from typing import Any
 
 import pytest
@@ -15,11 +13,6 @@ from ottla_broker.groups.consumer.heartbeats import check_heartbeat
 from ottla_broker.groups.consumer.states import MemberState
 from ottla_broker.protocol.errors import ErrorCode
 from tests.broker.groups.consumer.group_driver import Client, GroupDriver, Topics
-
-
-@pytest.mark.parametrize("name", ["group_image", "group_requests", "states", "target_assignment", "topic_expressions"])
-def test_the_examples_of_a_module_are_right(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"ottla_broker.groups.consumer.{name}")).failed == 0
 
 
 def numbers(assignment: Assignment | None) -> list[int] | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ottla.testing import RunningCluster, cluster
-from ottla_broker.config import client_metrics
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_configs, describe_configs, incremental_alter_configs
@@ -20,10 +18,6 @@ from tests.integration.wire import Wire
 CLIENT_METRICS = 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Changes = list[tuple[str, int, str | None]]
-
-
-def test_the_examples_of_a_subscription_hold() -> None:
-    assert doctest.testmod(client_metrics).failed == 0
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,16 +14,11 @@ from ottla_broker.authorization.resources import ResourceType, mask, operations_
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import describe_topic_partitions as api
-from ottla_broker.server.handlers import describe_topic_partitions as handler
 from ottla_broker.server.handlers.describe_topic_partitions import PageStart, page
 from tests.integration.clients.topics import await_known, create
 from tests.integration.wire import Wire
 
 TOPICS = {"a": 3, "b": 1, "c": 2}
-
-
-def test_the_examples_of_a_page_hold() -> None:
-    assert doctest.testmod(handler).failed == 0
 
 
 @given(
