@@ -45,6 +45,8 @@ from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes
 from ottla_broker.server.store.registration import make_path
 
 _READS_AT_ONCE: Final = 100
+_PUT_AT_ONCE: Final = 100
+"""Patterns whose ACLs come into force in one step of the loop, at up to 40 µs each."""
 _NO_ACLS: Final[frozenset[AccessControlEntry]] = frozenset()
 _UNREADABLE: Final = frozenset({AccessControlEntry(EVERYONE, WILDCARD, AclOperation.ALL, PermissionType.DENY)})
 """In force for a pattern whose znode could not be read from the start."""
@@ -71,6 +73,7 @@ class StoredAcls:
         """
         self.authorizer = authorizer
         self._coordination = coordination
+        self._clock = clock
         self._logger = logger
         self._changing = asyncio.Lock()
         """Whoever reads or writes ACLs holds it until they are in force: what was read first never replaces what was
@@ -184,8 +187,7 @@ class StoredAcls:
                 if pattern.pattern_type is pattern_type and pattern not in found
             ]
             await self._read(list(found))
-            for pattern in gone:
-                self.authorizer.put(pattern, _NO_ACLS)
+            await self._put(dict.fromkeys(gone, _NO_ACLS))
 
     async def _patterns(self, pattern_type: PatternType) -> dict[ResourcePattern, None]:
         root = znodes.acl_root(pattern_type)
@@ -209,8 +211,14 @@ class StoredAcls:
         for start in range(0, len(patterns), _READS_AT_ONCE):
             part = patterns[start : start + _READS_AT_ONCE]
             read.update(zip(part, await asyncio.gather(*map(self._readable, part)), strict=True))
-        for pattern, entries in read.items():
+        await self._put(read)
+
+    async def _put(self, read: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> None:
+        """Some at a time: whoever asks for rights meanwhile gets them as if the changes came one after another."""
+        for number, (pattern, entries) in enumerate(read.items(), 1):
             self.authorizer.put(pattern, entries)
+            if number % _PUT_AT_ONCE == 0:
+                await self._clock.sleep(0)
 
     async def _readable(self, pattern: ResourcePattern) -> frozenset[AccessControlEntry]:
         """What is stored, or what is in force instead of what cannot be read."""

@@ -343,6 +343,29 @@ def test_a_thousand_changes_are_known_elsewhere_within_a_second() -> None:
     with_two(scenario)
 
 
+def test_many_acls_come_into_force_in_steps_between_which_the_loop_does_other_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(two: Two) -> None:
+        await two.one.acls.start()
+        for number in range(1000):
+            await two.one.acls.add(ResourcePattern(ResourceType.TOPIC, f"t{number}"), acls_of("alice"))
+        put, steps = two.other.authorizer.put, [0]
+
+        def counted(pattern: ResourcePattern, entries: frozenset[AccessControlEntry]) -> None:
+            if steps[-1] == 0:
+                asyncio.get_running_loop().call_soon(steps.append, 0)
+            steps[-1] += 1
+            put(pattern, entries)
+
+        monkeypatch.setattr(two.other.authorizer, "put", counted)
+        await two.other.acls.start()
+        assert (sum(steps), max(steps)) == (1000, 100)
+        assert two.other.acls.known == two.one.acls.known
+
+    with_two(scenario)
+
+
 def test_changes_are_deleted_after_a_quarter_of_an_hour() -> None:
     async def scenario(two: Two) -> None:
         await two.start()
