@@ -72,10 +72,11 @@ class FetchEngine:
         context: FetchContext
         if session_epoch == FINAL_EPOCH:
             if session_id:
-                self.sessions.close(session_id)
+                self._close(session_id, params)
             context = SessionlessContext(topics, params, environment)
         elif session_epoch == INITIAL_EPOCH:
-            self.sessions.close(session_id)
+            if session_id:
+                self._close(session_id, params)
             context = FullContext(topics, params, environment, self.sessions)
         else:
             found = self._continue(params, session_id, session_epoch, topics, forgotten)
@@ -103,7 +104,7 @@ class FetchEngine:
         context: FetchContext
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id:
-                self.sessions.close(session_id)
+                self._close(session_id, params)
             if session_epoch == FINAL_EPOCH:
                 context = SessionlessContext(topics, params, environment)
             else:
@@ -130,7 +131,7 @@ class FetchEngine:
         if isinstance(session, ErrorCode):
             return session
         state = session.content
-        if state.replica_id != params.replica_id:
+        if not _is_of(state, params):
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # another client's
         state.update(topics, forgotten, params)
         return self._continued(session, params, topics)
@@ -150,7 +151,7 @@ class FetchEngine:
         if isinstance(session, ErrorCode):
             return FetchResult([], error_code=int(session))
         state = session.content
-        if state.replica_id != params.replica_id:
+        if not _is_of(state, params):
             return FetchResult([], error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         with sessions.taken(session):
             for part in in_slices(topics):
@@ -162,6 +163,12 @@ class FetchEngine:
         if state.is_closed:
             return state.invalid_epoch()
         return self._continued(session, params, topics)
+
+    def _close(self, session_id: int, params: FetchParams) -> None:
+        """Unless it is another client's."""
+        session = self.sessions.get(session_id)
+        if session is not None and _is_of(session.content, params):
+            self.sessions.close(session_id)
 
     def _continued(
         self, session: FetchSession[SessionFetchState], params: FetchParams, topics: Sequence[RequestedTopic]
@@ -175,3 +182,9 @@ class FetchEngine:
         self.sessions.advance(session, now_ms)
         state.sweep(now_ms)
         return IncrementalContext(session, params, self._environment, now_ms)
+
+
+def _is_of(state: SessionFetchState, params: FetchParams) -> bool:
+    """Whether a session is that of the client. Apache Kafka tells clients apart by the id alone, which can be guessed:
+    the errors of what one may not read would name the topics that another one reads."""
+    return state.replica_id == params.replica_id and state.client == params.client

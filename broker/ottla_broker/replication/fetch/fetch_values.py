@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -109,10 +109,12 @@ class FetchParams:
         capabilities: of the request's version.
         received_at: Clock.monotonic in seconds.
         may_read: whether the client has the right to read a topic; None: any.
+        client: who fetches: nobody else continues or closes his session.
     """
 
     __slots__ = (
         "capabilities",
+        "client",
         "isolation_level",
         "listener",
         "max_bytes",
@@ -140,7 +142,9 @@ class FetchParams:
         capabilities: FetchCapabilities,
         received_at: float,
         may_read: Callable[[str], bool] | None = None,
+        client: Hashable = None,
     ) -> None:
+        self.client = client
         self.may_read = may_read
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch

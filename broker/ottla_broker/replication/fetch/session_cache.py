@@ -136,6 +136,10 @@ class FetchSessionCache(Generic[C]):
             insort(self._evictable_by_followers, session._rank)
         return session
 
+    def get(self, session_id: int) -> FetchSession[C] | None:
+        """The session of this id, whatever its epoch."""
+        return self._sessions.get(session_id)
+
     def find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession[C] | ErrorCode:
         """The session that an incremental request continues.
 

@@ -111,6 +111,7 @@ class SessionFetchState:
     ) -> None:
         self.session_id = session_id
         self.replica_id = params.replica_id
+        self.client = params.client
         self.partitions: dict[Key, CachedPartition] = {}
         self.active: dict[CachedPartition, None] = {}
         self.waiting: WaitingFetch | None = None

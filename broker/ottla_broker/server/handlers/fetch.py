@@ -9,7 +9,8 @@ Behaviour
     ranges, untouched. A fetch as a follower acknowledges everything below its offset.
     Sessions (KIP-227): an incremental response names only partitions with news. A request that comes while another of
     its session waits (over a second connection) takes its place; the former gets INVALID_FETCH_SESSION_EPOCH. A request
-    that leaves no partition closes the session and is answered without one.
+    that leaves no partition closes the session and is answered without one. To another principal than the one that
+    opened it there is no such session.
     Closest replica (KIP-392, replica.selector.class): the leader answers a consumer that names its rack with a
     PreferredReadReplica instead of records; a follower serves what is below its own high watermark. So that this does
     not lag, the leader then answers a follower's delayed fetch when the high watermark has advanced.
@@ -127,6 +128,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         capabilities,
         context.received_at,
         _RightToRead(context) if replica_id < 0 and context.connection.access is not None else None,
+        context.principal,
     )
     reply = _Reply(services, context, respond, throttle)
     epoch, topics, forgotten = request.session_epoch, request.topics, request.forgotten_topics_data

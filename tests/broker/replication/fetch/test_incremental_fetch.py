@@ -12,6 +12,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.replication.fetch.engine import FetchEngine
+from ottla_broker.security.principals import Principal
 from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, until, values_of
 
@@ -146,6 +147,23 @@ async def test_a_full_request_closes_the_session_it_names(one: Fleet, session: S
     assert list(await session.fetch({0: 0, 1: 0})) == [0, 1]
     assert session.session_id == 0 and len(sessions_of(one).sessions) == 0
     assert not one.nodes[1].partition("orders").watermark_waiters
+
+
+async def test_nobody_else_continues_or_closes_a_session(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0})
+    other = Session(one, await one.client(1), 17)
+    await other.fetch({0: 0}, session_epoch=-1)
+    for connection in list(one.nodes[1].server._connections)[1:]:
+        connection.authenticated(Principal("User", "other"))
+    other.session_id, other.epoch = session.session_id, session.epoch
+    assert await other.fetch({}) == {}
+    assert other.error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for epoch in (-1, 0):
+        other.session_id = session.session_id
+        await other.fetch({0: 0}, session_epoch=epoch)
+        assert other.error == 0
+    assert await session.fetch({}) == {}
+    assert session.error == 0
 
 
 async def test_the_errors_of_sessions(one: Fleet, session: Session) -> None:
