@@ -127,12 +127,10 @@ async def test_an_authorizer_of_an_installed_package_decides(
     _install(monkeypatch, ["acme"], "tests.broker.server.test_authorizer_start:make_cluster_only")
     broker, _ = _broker(tmp_path / "d0", store, "acme", acme_rights="Describe:Cluster")
     await broker.start()
-    await broker.ready()
     assert (await _describe(broker)).error_code == 54  # allowed, and the authorizer has no ACLs
     await broker.stop()
     other, _ = _broker(tmp_path / "d0", store, "acme", acme_rights="Alter:Cluster")
     await other.start()
-    await other.ready()
     assert (await _describe(other)).error_code == 31
     await other.stop()
 
