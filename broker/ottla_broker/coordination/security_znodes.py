@@ -9,13 +9,14 @@ Source: kafka.zk.ZkAclStore, ZkAclChangeStore and DelegationTokenInfoZNode.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
 from ottla_broker.authorization.acls import AccessControlEntry, ResourcePattern
 from ottla_broker.authorization.resources import AclOperation, PatternType, PermissionType, ResourceType
 from ottla_broker.coordination.znodes import ZnodeError, decode_object, desanitize, encode_json, member, sanitize
+from ottla_broker.security.delegation_tokens import DelegationToken
+from ottla_broker.security.principals import Principal, parse_principal
 
 ACLS = "/kafka-acl"
 ACL_CHANGES = "/kafka-acl-changes"
@@ -26,6 +27,7 @@ DELEGATION_TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_PREFIX = f"{TOKEN_CHANGES}/token_change_"
 """The content of a token change is the token id."""
+TOKEN_PATHS = (DELEGATION_TOKENS, TOKEN_CHANGES)
 
 _Named = TypeVar("_Named", bound=IntEnum)
 
@@ -155,48 +157,46 @@ def _member_of(names: type[_Named], path: str, text: str) -> _Named:
     raise ZnodeError(f"{path}: {text!r} is no {names.__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
-    """`/delegation_token/tokens/ID` (KIP-48). Principals as "User:alice"; times in milliseconds since the epoch."""
+def token_path(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
 
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_timestamp_ms: int
-    max_timestamp_ms: int
-    expiry_timestamp_ms: int
 
-    @staticmethod
-    def path(token_id: str) -> str:
-        return f"{DELEGATION_TOKENS}/{token_id}"
+def encode_token(token: DelegationToken) -> bytes:
+    """`/delegation_token/tokens/ID` (KIP-48). The hmac is not stored: every broker computes it."""
+    return encode_json(
+        {
+            "issueTimestamp": token.issue_timestamp_ms,
+            "renewers": [sanitize(str(renewer)) for renewer in token.renewers],
+            "tokenRequester": sanitize(str(token.requester)),
+            "tokenId": token.token_id,
+            "owner": sanitize(str(token.owner)),
+            "expiryTimestamp": token.expiry_timestamp_ms,
+            "maxTimestamp": token.max_timestamp_ms,
+            "version": 3,
+        }
+    )
 
-    def encode(self) -> bytes:
-        return encode_json(
-            {
-                "issueTimestamp": self.issue_timestamp_ms,
-                "renewers": [sanitize(renewer) for renewer in self.renewers],
-                "tokenRequester": sanitize(self.requester),
-                "tokenId": self.token_id,
-                "owner": sanitize(self.owner),
-                "expiryTimestamp": self.expiry_timestamp_ms,
-                "maxTimestamp": self.max_timestamp_ms,
-                "version": 3,
-            }
-        )
 
-    @classmethod
-    def decode(cls, token_id: str, data: bytes) -> DelegationToken:
-        """Before version 3 (KIP-373) the requester was the owner."""
-        path = cls.path(token_id)
-        value = decode_object(path, data)
-        owner = desanitize(member(path, value, "owner", str))
-        return cls(
-            member(path, value, "tokenId", str),
-            owner,
-            desanitize(member(path, value, "tokenRequester", str, sanitize(owner))),
-            tuple(desanitize(renewer) for renewer in member(path, value, "renewers", list)),
-            member(path, value, "issueTimestamp", int),
-            member(path, value, "maxTimestamp", int),
-            member(path, value, "expiryTimestamp", int),
-        )
+def decode_token(token_id: str, data: bytes) -> DelegationToken:
+    """Before version 3 (KIP-373) the requester was the owner. Raises ZnodeError."""
+    path = token_path(token_id)
+    value = decode_object(path, data)
+    owner = member(path, value, "owner", str)
+    if member(path, value, "tokenId", str) != token_id:
+        raise ZnodeError(f"{path}: tokenId is that of another token")
+    return DelegationToken(
+        token_id,
+        _principal(path, owner),
+        _principal(path, member(path, value, "tokenRequester", str, owner)),
+        tuple(_principal(path, renewer) for renewer in member(path, value, "renewers", list)),
+        member(path, value, "issueTimestamp", int),
+        member(path, value, "maxTimestamp", int),
+        member(path, value, "expiryTimestamp", int),
+    )
+
+
+def _principal(path: str, text: object) -> Principal:
+    try:
+        return parse_principal(desanitize(str(text)))
+    except ValueError as error:
+        raise ZnodeError(f"{path}: {error}") from None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _ONE = r"DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?"
 _RULES = re.compile(rf"\s*({_ONE}|.*?)\s*(?:[,\n]|$)")
@@ -25,10 +25,16 @@ _JAVA_ALONE = re.compile(r"\\[pPQEhHRXGzZ]|&&|\(\?<[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Such as User:alice."""
+    """Such as User:alice.
+
+    Args:
+        by_token: it has authenticated by a delegation token, with which it gets no other (KIP-48). The principal is the
+            same: it has the same rights.
+    """
 
     type: str
     name: str
+    by_token: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

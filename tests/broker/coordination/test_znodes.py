@@ -32,6 +32,8 @@ from ottla_broker.coordination.znodes import (
     TopicAssignment,
     ZnodeError,
 )
+from ottla_broker.security.delegation_tokens import DelegationToken
+from ottla_broker.security.principals import Principal
 
 GOLDEN_LINES = [
     line.split("\t", 2)
@@ -83,9 +85,10 @@ PATTERNS = {
     "delegation_token": ResourcePattern(ResourceType.DELEGATION_TOKEN, "x"),
     "transactional_id": ResourcePattern(ResourceType.TRANSACTIONAL_ID, "t-", PatternType.PREFIXED),
 }
+ALICE = Principal("User", "alice")
 TOKENS = {
-    "delegation_token": security.DelegationToken("id-1", "User:alice", "User:alice", ("User:bob",), 1, 3, 2),
-    "delegation_token_requester": security.DelegationToken("id-1", "User:alice", "User:carol", (), 1, 3, 2),
+    "delegation_token": DelegationToken("id-1", ALICE, ALICE, (Principal("User", "bob"),), 1, 3, 2),
+    "delegation_token_requester": DelegationToken("id-1", ALICE, Principal("User", "carol"), (), 1, 3, 2),
 }
 FOUR_KEYS = {"retention.ms": "1", "cleanup.policy": "1", "segment.bytes": "1", "min.insync.replicas": "1"}
 
@@ -121,7 +124,7 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
         f"acl_change_{name}": (security.acl_change_prefix(pattern), security.encode_acl_change(pattern))
         for name, pattern in PATTERNS.items()
     },
-    **{name: (token.path("id-1"), token.encode()) for name, token in TOKENS.items()},
+    **{name: (security.token_path("id-1"), security.encode_token(token)) for name, token in TOKENS.items()},
     "token_change": (security.TOKEN_CHANGE_PREFIX, b"id-1"),
     "consumer_offset": (znodes.consumer_offset_path("g", "t", 3), znodes.encode_consumer_offset(42)),
 }
@@ -177,7 +180,7 @@ def test_what_kafka_writes_is_read_back() -> None:
         path, data = GOLDEN[f"acl_change_{name}"]
         assert security.decode_acl_change(path, data) == pattern
     for name, token in TOKENS.items():
-        assert security.DelegationToken.decode("id-1", GOLDEN[name][1]) == token
+        assert security.decode_token("id-1", GOLDEN[name][1]) == token
 
     def data(name: str) -> bytes:
         return GOLDEN[name][1]
@@ -220,7 +223,7 @@ def test_nodes_of_older_versions_are_read() -> None:
         ResourcePattern(ResourceType.TOPIC, "a:b")
     )
     token = b'{"owner":"User%3Aa","renewers":[],"issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"i"}'
-    assert security.DelegationToken.decode("i", token).requester == "User:a"
+    assert security.decode_token("i", token).requester == Principal("User", "a")
     assert znodes.decode_config("/config/topics/t", b"") == {}
 
 
