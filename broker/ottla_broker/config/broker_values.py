@@ -55,6 +55,9 @@ class BrokerValues:
     zookeeper_connection_timeout_ms: int | None
     zookeeper_session_timeout_ms: int
     # Listeners, connections and requests.
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     control_plane_listener_name: str | None
@@ -242,6 +245,11 @@ class BrokerValues:
         """
         name = "ottla.broker.request.addresses"
         return parse_networks(name, self.by_name[name])
+
+    @property
+    def delegation_token_secret(self) -> str | None:
+        """delegation.token.secret.key; None: delegation tokens are not served."""
+        return self.by_name["delegation.token.secret.key"] or None
 
     @property
     def http_listener(self) -> tuple[str, int] | None:

@@ -155,7 +155,7 @@ def _login(given: Mapping[str, str]) -> SaslLogin:
         except JaasError as error:
             raise TlsError(JAAS_CONFIG, "", str(error)) from None
         if entry.options.get("tokenauth", "false").lower() == "true":
-            raise TlsError(JAAS_CONFIG, "", "tokenauth: delegation tokens are not served")
+            raise TlsError(JAAS_CONFIG, "", "tokenauth: a delegation token is not taken here, log in as a user")
         user, password = entry.options.get("username", ""), entry.options.get("password", "")
     for name, value in (("username", user), ("password", password)):
         if not value:

@@ -28,6 +28,7 @@ from ottla_broker.quotas.alterations import parse_bounds
 from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.security.delegation_tokens import TokenPeriods, TokenSecret
 from ottla_broker.security.tls_settings import TlsError
 from ottla_broker.server.assembly.authorizers import AuthorizerContext, start_authorizer
 from ottla_broker.server.assembly.broker_context import BrokerContext
@@ -64,6 +65,7 @@ from ottla_broker.server.store.registration import (
     refuse_other_cluster,
 )
 from ottla_broker.server.store.scram_credentials import ScramCredentials
+from ottla_broker.server.store.stored_tokens import StoredTokens
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
@@ -112,6 +114,18 @@ class Broker:
         self._skips_to_flush: asyncio.Future[None] = ports.clock.create_future()
         ports.clock.on_task_failure = self._on_task_failure
         self._scram_credentials = ScramCredentials(self._logger)
+        secret = config.delegation_token_secret
+        self._tokens = (
+            StoredTokens(
+                TokenSecret(secret),
+                TokenPeriods(config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms),
+                ports.coordination,
+                ports.clock,
+                self._logger,
+            )
+            if secret
+            else None
+        )
         self._core = make_core(
             config,
             ports,
@@ -124,6 +138,7 @@ class Broker:
                 notice=lambda message: self._logger.warning("%s", message),
             ),
             find_credential=self._scram_credentials.find,
+            find_token=None if self._tokens is None else self._tokens.identity,
         )
         self.log_manager = self._core.log_manager
         self._loop_lag = self.metrics.histogram(
@@ -274,6 +289,7 @@ class Broker:
     def _start_steps(self) -> tuple[LifecycleStep, ...]:
         starting, recovering, joining = BrokerState.STARTING, BrokerState.RECOVERING, BrokerState.JOINING
         has_authorizer = bool(self.config.authorizer_class_name)
+        tokens = self._tokens
         return (
             LifecycleStep(starting, "lock and read the log directories", self._inspect_log_dirs),
             LifecycleStep(starting, "open the session with the coordination store", self._open_session),
@@ -281,6 +297,7 @@ class Broker:
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
             LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
+            *(() if tokens is None else (LifecycleStep(starting, "read the delegation tokens", tokens.start),)),
             *((LifecycleStep(starting, "start the authorizer", self._start_authorizer),) if has_authorizer else ()),
             LifecycleStep(recovering, "load the logs", self._load_logs),
             LifecycleStep(joining, "make the parts that serve", self._make_serving),
@@ -376,6 +393,7 @@ class Broker:
             self._fleet_features,
             self._client_metrics_configs,
             self._acls,
+            self._tokens,
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
     from ottla_broker.server.store.dynamic_config import DynamicConfig
     from ottla_broker.server.store.fleet_features import FleetFeatures
+    from ottla_broker.server.store.stored_tokens import StoredTokens
     from ottla_broker.storage.log.record_search import RecordSearch
     from ottla_broker.telemetry.client_telemetry import ClientTelemetry
     from ottla_broker.transactions.coordinator import TransactionCoordinator
@@ -198,6 +199,8 @@ class Services:
     """(api key, lowest version, highest version) of every API that is served."""
     acls: Acls | None
     """None without an authorizer that has them."""
+    delegation_tokens: StoredTokens | None
+    """None without delegation.token.secret.key."""
     fleet_features: FleetFeatures
     client_metrics_configs: ClientMetricsConfigs
     client_telemetry: ClientTelemetry

@@ -62,8 +62,6 @@ def reason(question: Question, found: str) -> str:
         return "Apache Kafka loses the error of the group, which has no place of its own in this version"
     if row.api_key in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA) and not question.is_granted:
         return "ours refuses it before it is read, so that nothing is named in the answer"
-    if "DELEGATION_TOKEN" in row.api_key.name:
-        return "delegation tokens are not served yet"
     if row.api_key is ApiKey.LEADER_AND_ISR and "_EPOCH" not in found and ": []" in found:
         return "a stale one is looked at no further: its answer names no partition"
     if row.api_key is ApiKey.CONTROLLED_SHUTDOWN and found.endswith("'UNKNOWN_SERVER_ERROR'"):

@@ -160,6 +160,9 @@ def test_older_names_set_the_newer_keys() -> None:
     config = load("log.delete.delay.ms=5\noffsets.topic.retention.minutes=6")
     assert config.by_name["log.segment.delete.delay.ms"] == 5
     assert config.offsets_retention_minutes == 6
+    assert load("delegation.token.master.key=x").delegation_token_secret == "x"
+    assert load("delegation.token.master.key=x\ndelegation.token.secret.key=y").delegation_token_secret == "y"
+    assert load("").delegation_token_secret is load("delegation.token.secret.key=").delegation_token_secret is None
     assert load("log.delete.delay.ms=5\nlog.segment.delete.delay.ms=7").by_name["log.segment.delete.delay.ms"] == 7
 
 

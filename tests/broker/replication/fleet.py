@@ -220,6 +220,7 @@ class Node:
             client_metrics_configs=absent,
             client_telemetry=absent,
             acls=None,
+            delegation_tokens=None,
         )
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)

@@ -131,7 +131,7 @@ def test_cipher_suites_have_ianas_names_or_openssls() -> None:
         ),
         (
             {**SASL, "sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="b" tokenauth="true";'},
-            "sasl.jaas.config: tokenauth: delegation tokens are not served",
+            "sasl.jaas.config: tokenauth: a delegation token is not taken here, log in as a user",
         ),
         ({**SASL, "sasl.login.class": "x.Y"}, "sasl.login.class: is not served: the mechanisms are PLAIN"),
         ({**SASL, "sasl.usrname": "x"}, "sasl.usrname: is unknown; did you mean sasl.username?"),

@@ -27,6 +27,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
 
 LEGACY_ALIASES: Mapping[str, str] = MappingProxyType(
     {
+        "delegation.token.master.key": "delegation.token.secret.key",
         "log.delete.delay.ms": "log.segment.delete.delay.ms",
         "offsets.topic.retention.minutes": "offsets.retention.minutes",
     }

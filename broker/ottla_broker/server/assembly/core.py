@@ -10,7 +10,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
-from ottla_broker.server.edge.sasl_listeners import FindCredential, SaslListeners
+from ottla_broker.server.edge.sasl_listeners import FindCredential, FindToken, SaslListeners
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.edge.tls_contexts import TlsContexts
@@ -42,6 +42,7 @@ def make_core(
     log_config: Callable[[str], LogConfig],
     callbacks: DirectoryCallbacks,
     find_credential: FindCredential,
+    find_token: FindToken | None,
 ) -> CoreParts:
     """Makes them; nothing runs yet.
 
@@ -49,6 +50,7 @@ def make_core(
         log_config: the configuration of a topic's logs.
         callbacks: what the log directories call; the cleaner has the same `notice`.
         find_credential: the SCRAM credentials of users.
+        find_token: who logs in by delegation tokens; None where they are not served.
     """
     clock = ports.clock
     dispatcher = Dispatcher(
@@ -58,7 +60,7 @@ def make_core(
     )
     throttling = Throttling(clock, config, metrics)
     tls = TlsContexts(config, clock, metrics, ports.network.own_name)
-    sasl = SaslListeners(config, clock, metrics, find_credential)
+    sasl = SaslListeners(config, clock, metrics, find_credential, find_token)
     server = SocketServer(
         ports.network,
         clock,

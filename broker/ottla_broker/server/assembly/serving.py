@@ -42,6 +42,7 @@ from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVer
 from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.store.dynamic_config import DynamicConfig
 from ottla_broker.server.store.fleet_features import FleetFeatures
+from ottla_broker.server.store.stored_tokens import StoredTokens
 from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.telemetry.client_telemetry import ClientTelemetry
 from ottla_broker.telemetry.push_reading import READ_PUSH_JOB
@@ -72,6 +73,7 @@ def make_serving(
     fleet_features: FleetFeatures,
     client_metrics_configs: ClientMetricsConfigs,
     acls: Acls | None,
+    tokens: StoredTokens | None,
     *,
     on_metadata: Callable[[], None],
     broker_epoch: Callable[[], int],
@@ -169,6 +171,9 @@ def make_serving(
         listener=listener,
         metrics=metrics,
     )
+    if tokens is not None:
+        every_s = config.delegation_token_expiry_check_interval_ms / 1000
+        tokens.remove_expired(lambda: controller.is_active, every_s)
     client_telemetry = ClientTelemetry(
         clock,
         client_metrics_configs,
@@ -212,6 +217,7 @@ def make_serving(
         go_on_in_turns=core.dispatcher.go_on_in_turns,
         listed_apis=core.dispatcher.listed_apis,
         acls=acls,
+        delegation_tokens=tokens,
         fleet_features=fleet_features,
         client_metrics_configs=client_metrics_configs,
         client_telemetry=client_telemetry,

@@ -435,7 +435,10 @@ class ClientConnection:
         return True
 
     def authenticated(self, principal: Principal) -> None:
-        """It is known who the client is: before its first request, and by nobody else set."""
+        """It is known who the client is: before its first request, and by nobody else set.
+
+        Called again when the same principal authenticates by a token and did not before, or the other way round.
+        """
         self.principal = principal
         self.principal_name = principal.name
         if self._authorizer is not None:

@@ -375,7 +375,7 @@ class SaslConnection:
         self._served_until = math.inf if lifetime_ms is None else self._monotonic() + lifetime_ms / 1000
         self._mechanism, self._step = None, Failed()
         self._connection.limit_frames(self._rules.largest_request_bytes)
-        if before.principal is None:
+        if before.principal is None or before.principal.by_token != authentication.principal.by_token:
             self._client.authenticated(authentication.principal)
         self._rules.outcomes.succeeded(again=before.principal is not None)
 

@@ -22,11 +22,13 @@ from ottla_broker.security.principals import USER, Principal
 from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.sasl.mechanism import PLAIN, ServerMechanism
 from ottla_broker.security.sasl.plain import PlainServer
-from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
+from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer, made_up
 from ottla_broker.server.edge.sasl_connection import SaslRules
 from ottla_broker.server.peers.sasl_connector import SaslConnector
 
 FindCredential = Callable[[ScramAlgorithm, str], "ScramCredential | None"]
+FindToken = Callable[[ScramAlgorithm, str, bytes], "ScramIdentity | None"]
+"""Takes the id of a delegation token and the salt of its credential."""
 
 _METRIC: Final = "kafka_server_socketservermetrics_"
 
@@ -62,12 +64,21 @@ class SaslListeners:
 
     Args:
         find: the SCRAM credentials of users.
+        find_token: who logs in by delegation tokens; None where they are not served.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, metrics: Metrics, find: FindCredential) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        metrics: Metrics,
+        find: FindCredential,
+        find_token: FindToken | None,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._find = find
+        self._find_token = find_token
         self._settings: dict[str, SaslSettings] = {}
         self._rules: dict[str, SaslRules] = {}
         self._passwords: dict[str, Mapping[str, str]] = {}
@@ -127,7 +138,9 @@ class SaslListeners:
             return lambda: PlainServer(lambda: self._passwords_of(listener))
         algorithm = ScramAlgorithm(mechanism)
         secret = self._secret_of(listener, mechanism)
-        return lambda: ScramServer(algorithm, lambda name, is_token: self._identity(algorithm, name, is_token), secret)
+        return lambda: ScramServer(
+            algorithm, lambda name, is_token: self._identity(algorithm, name, is_token, secret), secret
+        )
 
     def _passwords_of(self, listener: str) -> Mapping[str, str]:
         found = self._passwords.get(listener)
@@ -135,9 +148,11 @@ class SaslListeners:
             found = self._passwords[listener] = self._settings_of(listener).passwords
         return found
 
-    def _identity(self, algorithm: ScramAlgorithm, name: str, is_token: bool) -> ScramIdentity | None:
+    def _identity(self, algorithm: ScramAlgorithm, name: str, is_token: bool, secret: bytes) -> ScramIdentity | None:
         if is_token:
-            return None  # delegation tokens are not served yet
+            if self._find_token is None:
+                return None
+            return self._find_token(algorithm, name, made_up(algorithm, secret, name).salt)
         credential = self._find(algorithm, name)
         return None if credential is None else ScramIdentity(credential, Principal(USER, name))
 

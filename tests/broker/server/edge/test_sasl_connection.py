@@ -40,6 +40,9 @@ GOOD, BAD = b"\0alice\0alice-secret", b"\0alice\0no"
 CREDENTIAL = ScramCredential.of(ScramAlgorithm.SHA_512, "alice-secret", b"salt", 4096)
 ILLEGAL, FAILED = int(ErrorCode.ILLEGAL_SASL_STATE), int(ErrorCode.SASL_AUTHENTICATION_FAILED)
 DELAY_S, LIMIT_S = 0.1, 10.0
+OF_TOKEN = Principal(USER, "alice", by_token=True)
+"""Who logs in by the delegation token `token`, whose hmac is alice's password."""
+TOKEN_MS = 5000
 
 
 class SaslSocket(Socket):
@@ -84,9 +87,12 @@ class Listener:
         client._connection = socket
         self.edge._dispatch = self._dispatch  # type: ignore[method-assign]
         client._environment = _replaced(client._environment, self._dispatch)
-        find: Callable[[str, bool], ScramIdentity | None] = lambda name, is_token: (  # noqa: E731
-            ScramIdentity(CREDENTIAL, Principal(USER, name)) if name in USERS and not is_token else None
-        )
+
+        def find(name: str, is_token: bool) -> ScramIdentity | None:
+            if is_token:
+                return ScramIdentity(CREDENTIAL, OF_TOKEN, TOKEN_MS) if name == "token" else None
+            return ScramIdentity(CREDENTIAL, Principal(USER, name)) if name in USERS else None
+
         rules = SaslRules(
             {
                 PLAIN: lambda: PlainServer(lambda: USERS),
@@ -462,6 +468,42 @@ def test_a_client_authenticates_again_on_time_early_or_late(waits_s: float, vers
     assert one.outcomes.seen == ["succeeded", "again"]
     one.wait(0.2)
     assert one.metadata() is None
+
+
+def by_scram(one: Listener, user: str, *, is_token: bool) -> int:
+    """The lifetime of the session."""
+    assert one.handshake(SCRAM_SHA_512).error_code == 0
+    client = ScramClient(ScramAlgorithm.SHA_512, user, SaltedPasswords("alice-secret"), is_token=is_token)
+    token, answer = b"", None
+    while isinstance(step := client.step(token), Challenge):
+        answer = one.authenticate(step.token)
+        assert answer.error_code == 0
+        token = bytes(answer.auth_bytes)
+    assert answer is not None
+    return int(answer.session_lifetime_ms)
+
+
+def test_a_session_by_a_token_ends_with_it() -> None:
+    one = Listener()
+    assert by_scram(one, "token", is_token=True) == TOKEN_MS
+    one.wait(4.9)
+    assert one.metadata() is not None
+    one.wait(0.2)
+    assert one.metadata() is None
+    assert one.is_closed
+    assert by_scram(Listener(scram_sha_512=3000), "token", is_token=True) == 3000
+
+
+def test_who_authenticates_again_by_a_token_came_by_it_from_then_on_and_the_other_way_round() -> None:
+    one = Listener(scram_sha_512=60_000)
+    by_scram(one, "alice", is_token=False)
+    for user in ("token", "alice"):
+        one.wait(2)
+        by_scram(one, user, is_token=user == "token")
+        one.metadata()
+        principal = one.served[-1][1]
+        assert (principal, principal.by_token) == (OF_TOKEN, user == "token")
+    assert not one.is_closed
 
 
 def test_a_second_time_within_a_second_is_illegal_and_the_connection_stays() -> None:

@@ -43,6 +43,8 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
     services: Any = SimpleNamespace(
         controller=SimpleNamespace(is_active=is_controller),
         acls=None,
+        delegation_tokens=None,
+        clock=SimpleNamespace(now_ms=lambda: 0),
         config=BrokerConfig.from_mapping({"group.coordinator.rebalance.protocols": "classic,consumer"}),
         fleet_features=SimpleNamespace(view=FleetView()),
     )
