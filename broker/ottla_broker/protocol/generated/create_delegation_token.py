@@ -7,6 +7,8 @@ Behaviour
 
 Errors, in the order of checking
 - DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64): the connection is not authenticated, or only by a token
+- DELEGATION_TOKEN_AUTHORIZATION_FAILED (65): for another owner, without CreateTokens on that user
+- INVALID_PRINCIPAL_TYPE (67): a renewer is no User
 - DELEGATION_TOKEN_AUTH_DISABLED (61): the broker has no secret key for tokens
 
 Versions

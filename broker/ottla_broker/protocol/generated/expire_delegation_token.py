@@ -8,6 +8,9 @@ Behaviour
 Errors, in the order of checking
 - DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64): the connection is not authenticated, or only by a token
 - DELEGATION_TOKEN_AUTH_DISABLED (61): the broker has no secret key for tokens
+- DELEGATION_TOKEN_NOT_FOUND (62): no token has this hmac
+- DELEGATION_TOKEN_OWNER_MISMATCH (63): the asker is not owner, requester or renewer
+- DELEGATION_TOKEN_EXPIRED (66): it has ended, and the period is not negative
 
 Versions
 0  First version (KIP-48).
