@@ -41,11 +41,15 @@ class Wire:
         self._client_id = client_id
         self._correlation_id = 0
 
-    def log_in(self, mechanism: str, user: str, password: str) -> None:
-        """By SASL; fails the test when the broker refuses it."""
+    def log_in(self, mechanism: str, user: str, password: str, *, is_token: bool = False) -> int:
+        """By SASL; fails the test when the broker refuses it. Gives the lifetime of the session, 0 for ever.
+
+        Args:
+            is_token: the user is the id of a delegation token, the password its hmac in Base64.
+        """
         client: ClientMechanism = PlainClient(user, password)
         if mechanism != PLAIN:
-            client = ScramClient(ScramAlgorithm(mechanism), user, SaltedPasswords(password))
+            client = ScramClient(ScramAlgorithm(mechanism), user, SaltedPasswords(password), is_token=is_token)
         request = codec.module(ApiKey.SASL_HANDSHAKE).SaslHandshakeRequest(mechanism=mechanism)
         answer = self.ask(ApiKey.SASL_HANDSHAKE, 1, request)
         token = b""
@@ -54,6 +58,7 @@ class Wire:
             answer = self.ask(ApiKey.SASL_AUTHENTICATE, 1, request)
             token = bytes(answer.auth_bytes)
         assert answer.error_code == 0, answer
+        return int(answer.session_lifetime_ms)
 
     def close(self) -> None:
         self.socket.close()

@@ -42,8 +42,8 @@ class Pair:
 
     def __init__(self, directory: Path, connect: str) -> None:
         self.stores = Stores(directory)
-        _store_user(connect, "broker", "broker-secret")
-        _store_user(connect, "alice", "alice-secret")
+        store_user(connect, "broker", "broker-secret")
+        store_user(connect, "alice", "alice-secret")
         configs = [self._config(), self._config()]
         self.ours = BrokerProcess(directory / "ours", 1, connect, configs[0])
         self.theirs = ApacheKafka(directory / "theirs", 2, connect, [directory / "their-logs"], configs[1])
@@ -110,7 +110,7 @@ class Pair:
         return sum(float(found.rpartition(" ")[2]) for found in text.splitlines() if found.startswith(line))
 
 
-def _store_user(connect: str, user: str, password: str) -> None:
+def store_user(connect: str, user: str, password: str) -> None:
     credential = ScramCredential.of(ScramAlgorithm(SCRAM), password, b"salt", 4096).encode()
     client = KazooClient(connect)
     client.start()
