@@ -13,7 +13,6 @@ from ottla_broker.protocol.api import NAMES
 from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED
 
 NOT_LISTED = {
-    51: "its feature comes first: what it stores would be in force nowhere",
     58: "a broker in ZooKeeper mode is sent none: it forwards requests to the controllers of KRaft",
 }
 """Why an API that Apache Kafka 3.9 lists is not listed here, by API key."""
