@@ -3,6 +3,7 @@ users come and go while the brokers run."""
 
 from __future__ import annotations
 
+import base64
 import logging
 import socket
 import struct
@@ -41,6 +42,7 @@ from tests.integration.clients.test_console_tools import CONFIGS, Tools
 from tests.integration.clients.test_tls import send_and_read_every_shape, total
 from tests.integration.clients.tls_stores import Stores
 from tests.integration.clients.topics import create, numbered
+from tests.integration.wire import Wire
 
 PLAIN, SHA_256, SHA_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 SECRET = 'al,ice="sec\\ret'
@@ -361,14 +363,27 @@ def test_brokers_log_in_by_scram_with_users_that_kafka_configs_has_stored_before
 # Secrets
 
 
+def _log_in_by_a_token(running: RunningCluster, security: Security) -> bytes:
+    """Makes one at a broker, and gives its hmac."""
+    address = running.address(0)
+    api = codec.module(ApiKey.CREATE_DELEGATION_TOKEN)
+    with wire(address, security) as connected:
+        made = connected.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, api.CreateDelegationTokenRequest(max_lifetime_ms=-1))
+    assert made.error_code == 0
+    with Wire(address) as holder:
+        holder.log_in(SHA_256, made.token_id, base64.b64encode(bytes(made.hmac)).decode(), is_token=True)
+    return bytes(made.hmac)
+
+
 def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with _cluster("SASL_PLAINTEXT", stores) as running:
+    with _cluster("SASL_PLAINTEXT", stores, **{"delegation.token.secret.key": "token-secret"}) as running:
         fleet = SaslFleet(running, "SASL_PLAINTEXT", {})
         fleet.set_password("alice")
         assert fleet.lets_in(PLAIN, "alice", "wrong", how_many=0)
+        hmac = _log_in_by_a_token(running, fleet.admin)
         create(fleet.bootstrap, "t", security=fleet.admin)
         seen = [caplog.text]
         for broker in running.running:
@@ -381,8 +396,9 @@ def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
             with wire(running.address(broker), fleet.admin) as connected:
                 described = connected.ask(ApiKey.DESCRIBE_CONFIGS, 3, request)
             assert "sasl.jaas.config" in repr(described)
+            assert "delegation.token.secret.key" in repr(described)
             seen.append(repr(described))
-    for secret in EVERY_SECRET:
+    for secret in (*EVERY_SECRET, "token-secret", base64.b64encode(hmac).decode(), hmac.hex(), repr(hmac)):
         assert not [text[:200] for text in seen if secret in text], secret
 
 
