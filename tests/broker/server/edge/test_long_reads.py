@@ -72,7 +72,7 @@ class _Asked:
         self._clock = LoopClock()
         self._dispatcher = Dispatcher(self._clock)
         self._dispatcher.services = SimpleNamespace()  # type: ignore[assignment]
-        self._client: Any = SimpleNamespace(has_cluster_action=True, is_closed=False)
+        self._client: Any = SimpleNamespace(has_cluster_action=True, is_closed=False, access=None)
         for module in (describe_transactions, offset_for_leader_epoch):
             monkeypatch.setattr(module, "handle", self._handle)
         monkeypatch.setattr(RequestContext, "respond", lambda context, _: self.ended.append(context.correlation_id))
