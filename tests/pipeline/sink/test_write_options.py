@@ -51,7 +51,7 @@ def test_options_of_the_java_producer_are_taken() -> None:
         ("kafka.delivery.timeout.ms", "10", "must be at least kafka.request.timeout.ms, 30000"),
         ("kafka.partitioner.class", "x", "cannot be set: there is no Java code in a write"),
         ("kafka.key.serializer", "x", "cannot be set: keys are binary or string columns"),
-        ("kafka.sasl.mechanism", "PLAIN", "SASL is not served yet"),
+        ("kafka.sasl.mechanism", "PLAIN", "kafka.sasl.mechanism would have no effect"),
         ("path", "/x", "option path: cannot be set"),
         ("asyncProgressTrackingEnabled", "true", "Spark would write several batches again"),
         ("topic", " ", "option topic: is empty"),
