@@ -63,14 +63,6 @@ def store_acls(address: str) -> None:
         client.close()
 
 
-class _WithAcls(System):
-    """A system whose ZooKeeper has the ACLs before its broker starts."""
-
-    def _start_zookeeper(self) -> None:
-        super()._start_zookeeper()
-        store_acls(self.zookeeper_address)
-
-
 def _measured(load: Callable[[Request], LoadResult], request: Request) -> float:
     """CPU microseconds of the broker for each request."""
     before = request.system.cpu_seconds()
@@ -88,7 +80,10 @@ def main(
     missed = False
     with tempfile.TemporaryDirectory(prefix="ottla-authorizer-") as folder:
         work = Path(folder)
-        systems = {OFF: System(OURS, work / OFF), ON: _WithAcls(OURS, work / ON, properties=_PROPERTIES)}
+        systems = {
+            OFF: System(OURS, work / OFF),
+            ON: System(OURS, work / ON, properties=_PROPERTIES, prepare=store_acls),
+        }
         try:
             for system in systems.values():
                 system.start()

@@ -153,6 +153,8 @@ class System:
     """Its brokers have a second listener, of TLS; loads use that one, everything else PLAINTEXT."""
     runs: Callable[[int, Path], list[str]] | None = None
     """The command of a broker of ours, by its number and properties file, where it is not `ottla broker run`."""
+    prepare: Callable[[str], None] | None = None
+    """Called with ZooKeeper's address before the first broker starts."""
     ports: list[int] = field(default_factory=list)
     tls_ports: list[int] = field(default_factory=list)
     brokers: list[Process] = field(default_factory=list)
@@ -179,6 +181,8 @@ class System:
             self.tls_ports = self.tls_ports or [free_port() for _ in range(self.count)]
         if self.name != NULL_BROKER and self.zookeeper is None:
             self._start_zookeeper()
+            if self.prepare is not None:
+                self.prepare(self.zookeeper_address)
         for number in range(self.count):
             process = Process(f"{self.name} broker {number}", self._command(number), self.work / f"broker-{number}.log")
             self.brokers.append(process)

@@ -248,6 +248,14 @@ class ErrorCode(IntEnum):
     INVALID_REGULAR_EXPRESSION = (128, False, "The regular expression is not valid.")
 
 
+def error_name(code: int) -> str:
+    """The name of a number from the wire; its number where Kafka 3.9 does not have it."""
+    try:
+        return ErrorCode.of(code).name
+    except KeyError:
+        return f"error {code}"
+
+
 class KafkaError(Exception):
     """An operation refused for a reason that has an error code.
 

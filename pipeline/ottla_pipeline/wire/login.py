@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import error_name
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
 from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
@@ -32,16 +32,9 @@ def log_in(ask: Callable[[ApiKey, Any], Any], login: SaslLogin, address: str) ->
     while isinstance(step := client.step(token), Challenge):
         answer = ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=step.token))
         if answer.error_code:
-            reason = answer.error_message or _name(answer.error_code)
+            reason = answer.error_message or error_name(answer.error_code)
             raise LoginRefused(f"{address} does not let {login.username!r} in: {reason}")
         token, lifetime_ms = bytes(answer.auth_bytes), answer.session_lifetime_ms
     if isinstance(step, Failed):
         raise LoginRefused(f"{address}: {step.message or login.mechanism + ' has failed'}")
     return int(lifetime_ms)
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode.of(code).name
-    except KeyError:
-        return f"error {code}"

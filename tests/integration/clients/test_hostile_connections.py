@@ -127,13 +127,10 @@ def test_wrong_passwords_keep_nobody_out_and_leave_nothing(target: Target) -> No
         "sasl.jaas.config": f'{PLAIN_MODULE} required username="alice" password="wrong";',
     }
     before = target.resident_bytes
-    refused = 0
     for number in range(WRONG_PASSWORDS):
-        with pytest.raises((AssertionError, OSError)), wire(f"127.0.0.1:{target.sasl}", wrong):
+        with pytest.raises(AssertionError, match=r"\b58\b"), wire(f"127.0.0.1:{target.sasl}", wrong):
             pass
-        refused += 1
         if number % 50 == 0:
             assert target.serves()
-    assert refused == WRONG_PASSWORDS
     assert target.resident_bytes - before < 16 * 1024 * 1024
     assert "wrong" not in target.broker.log

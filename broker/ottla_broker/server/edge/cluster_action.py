@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address
+from types import MappingProxyType
 from typing import Any, Final
 
 from ottla_broker.authorization.resources import CLUSTER_NAME, AclOperation, ResourceType
@@ -31,7 +32,6 @@ from ottla_broker.server.edge.connection_limits import plain
 from ottla_broker.server.handler_api import RequestContext
 
 _DENIED: Final = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-_FIRST_JOIN_GROUP_WITHOUT_PROTOCOL: Final = 7
 _TOPIC_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 ONLY_FROM_BROKERS: Final[Mapping[ApiKey, int]] = {
@@ -85,16 +85,9 @@ def has_right_of_brokers(context: RequestContext) -> bool:
     return is_marker and context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def refuse_whole(api_key: ApiKey, version: int, error: ErrorCode) -> Any:
-    """An answer that has nothing but the error of the whole request."""
+def refuse_whole(api_key: ApiKey, error: ErrorCode, others: Mapping[str, object] = MappingProxyType({})) -> Any:
+    """An answer that has the error of the whole request, and the other fields that are given."""
     module = codec.module(api_key)
-    others: dict[str, object] = {}
-    if api_key is ApiKey.JOIN_GROUP and version >= _FIRST_JOIN_GROUP_WITHOUT_PROTOCOL:
-        others["protocol_name"] = None
-    elif api_key is ApiKey.INIT_PRODUCER_ID:
-        others["producer_epoch"] = -1
-    elif api_key is ApiKey.UPDATE_FEATURES:
-        others["error_message"] = error.message
     name = api_key.name.replace("_", "").lower() + "response"
     response = next(kind for kind_name, kind in vars(module).items() if kind_name.lower() == name)
     return response(error_code=int(error), **others)

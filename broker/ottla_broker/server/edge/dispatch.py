@@ -307,7 +307,7 @@ class Dispatcher:
             return
         is_of_brokers = entry.only_from_brokers is not None and version >= entry.only_from_brokers
         if is_of_brokers and not has_right_of_brokers(context):
-            self._refuse(context, refuse_whole(entry.listing.api_key, version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            self._refuse(context, refuse_whole(entry.listing.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             return
         try:
             if len(frame) < LARGE_FRAME_BYTES:
@@ -388,9 +388,8 @@ class Dispatcher:
         for right in entry.rights.rights:
             name = None if right.name is None else right.name(request)
             if name is not None and not context.may(right.operation, right.resource_type, name):
-                context.respond(
-                    refuse_whole(entry.listing.api_key, context.api_version, ERROR_WITHOUT[right.resource_type])
-                )
+                error, others = ERROR_WITHOUT[right.resource_type], entry.rights.beside_error
+                context.respond(refuse_whole(entry.listing.api_key, error, others(context.api_version, error)))
                 return False
         return True
 

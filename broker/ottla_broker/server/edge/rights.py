@@ -111,11 +111,20 @@ class Entries(NamedTuple):
     only_at_controller: bool = False
 
 
+def _nothing_else(version: int, error: ErrorCode) -> Mapping[str, object]:
+    return {}
+
+
 class ApiRights(NamedTuple):
-    """A row: the rights in the order in which they are asked for."""
+    """A row: the rights in the order in which they are asked for.
+
+    Args:
+        beside_error: the fields of an answer to a whole request that are no defaults, by version and error.
+    """
 
     rights: tuple[NeededRight, ...] = ()
     entries: Entries | None = None
+    beside_error: Callable[[int, ErrorCode], Mapping[str, object]] = _nothing_else
 
 
 def _cluster(_: Any) -> str:
@@ -323,7 +332,11 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 NeededRight(DESCRIBE, TRANSACTIONAL_ID, "each transactional id", "the error of the key"),
             )
         ),
-        ApiKey.JOIN_GROUP: ApiRights(_NO_MEMBER),
+        ApiKey.JOIN_GROUP: ApiRights(
+            _NO_MEMBER,
+            # Null only since version 7.
+            beside_error=lambda version, error: {"protocol_name": None if version >= 7 else ""},
+        ),
         ApiKey.HEARTBEAT: ApiRights(_NO_MEMBER),
         ApiKey.LEAVE_GROUP: ApiRights(_NO_MEMBER),
         ApiKey.SYNC_GROUP: ApiRights(_NO_MEMBER),
@@ -364,7 +377,8 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
                 NeededRight(
                     IDEMPOTENT_WRITE, CLUSTER, "without one: the cluster, or Write on any topic (KIP-679)", WHOLE
                 ),
-            )
+            ),
+            beside_error=lambda version, error: {"producer_epoch": -1},
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiRights(
             (
@@ -519,7 +533,10 @@ RIGHTS: Final[Mapping[ApiKey, ApiRights]] = MappingProxyType(
             (NeededRight(ALTER, CLUSTER, "the cluster", "the error of each user"),)
         ),
         ApiKey.ALTER_PARTITION: _OF_BROKERS,
-        ApiKey.UPDATE_FEATURES: ApiRights((NeededRight(ALTER, CLUSTER, "the cluster", WHOLE, _cluster),)),
+        ApiKey.UPDATE_FEATURES: ApiRights(
+            (NeededRight(ALTER, CLUSTER, "the cluster", WHOLE, _cluster),),
+            beside_error=lambda version, error: {"error_message": error.message},
+        ),
         ApiKey.DESCRIBE_CLUSTER: ApiRights(
             (NeededRight(DESCRIBE, CLUSTER, "the authorized operations of the cluster", "no operation"),)
         ),

@@ -20,7 +20,7 @@ from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, Connector, HandlerFactory
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import error_name
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
 from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
@@ -214,12 +214,14 @@ class _LoggedIn:
         handshake = await self._ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=mechanism))
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms)
-            raise SaslRefused(f"it answers {_name(handshake.error_code)} to {mechanism}; its mechanisms: {offered}")
+            raise SaslRefused(
+                f"it answers {error_name(handshake.error_code)} to {mechanism}; its mechanisms: {offered}"
+            )
         token, lifetime_ms = b"", 0
         while isinstance(step := await self._clock.in_thread(client.step, token), Challenge):
             answer = await self._ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=step.token))
             if answer.error_code:
-                raise SaslRefused(answer.error_message or _name(answer.error_code))
+                raise SaslRefused(answer.error_message or error_name(answer.error_code))
             token, lifetime_ms = bytes(answer.auth_bytes), answer.session_lifetime_ms
         if isinstance(step, Failed):
             raise SaslRefused(step.message or f"{mechanism} has failed")
@@ -241,10 +243,3 @@ class _LoggedIn:
         if found != correlation_id:
             raise SaslRefused("an answer to another request")
         return response
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode.of(code).name
-    except KeyError:
-        return f"error {code}"
