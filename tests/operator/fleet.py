@@ -61,6 +61,7 @@ from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import ObjectCache
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
 from tests.operator.membership import Membership
+from tests.operator.task_contexts import task_context
 
 CLUSTER: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
@@ -612,15 +613,8 @@ class Fleet:
 
         self.kubernetes.on_change = see
         self.time = 0.0
-        self.task = ClusterTask(
-            KEY,
-            cache,
-            self.kubernetes,
-            self.environment,
-            self.images,
-            reads_nodes=self._reads_nodes,
-            monotonic=lambda: self.time + self.environment.passed_s,
-        )
+        context = task_context(cache, self.kubernetes, self.environment, lambda: self.time + self.environment.passed_s)
+        self.task = ClusterTask(KEY, context, self.images, reads_nodes=self._reads_nodes)
 
     async def step(self) -> None:
         """One pass, then Kubernetes does its part."""

@@ -26,6 +26,7 @@ from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask
 from tests.operator.crds.test_schemas import PIPELINE
 from tests.operator.fleet import CLUSTER, Fleet, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import node
+from tests.operator.task_contexts import task_context
 
 NAME = PIPELINE["metadata"]["name"]
 OBJECT = f"{NAME}-pipeline"
@@ -70,15 +71,11 @@ class Pipelines:
         for obj in list(self.kubernetes.objects.values()):
             see("ADDED", copy.deepcopy(obj))
         self.kubernetes.on_change = see
-        self.task = PipelineTask(
-            ("default", NAME),
-            cache,
-            clusters,
-            self.kubernetes,
-            self.environment,
-            PipelineImage(self.image),
-            monotonic=lambda: float(self.environment.passed_s),
-        )
+        context = task_context(clusters, self.kubernetes, self.environment, self._passed)
+        self.task = PipelineTask(("default", NAME), cache, context, PipelineImage(self.image))
+
+    def _passed(self) -> float:
+        return float(self.environment.passed_s)
 
     def apply(self, **spec: Any) -> None:
         """Creates the KafkaPipeline, or changes fields of its spec; None takes one away."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 from ottla_operator.api.objects import KAFKA_TOPIC, Obj, dig
 from ottla_operator.runtime.prerequisites import Prerequisites
+from ottla_operator.runtime.task_context import TaskContext
 from ottla_operator.runtime.topic_task import TopicTask
 from tests.operator.fleet import KEY, Fleet
 
@@ -30,14 +32,9 @@ class Topics:
     def restart_operator(self) -> None:
         self.fleet.restart_operator()
         fleet = self.fleet
-        self.task = TopicTask(
-            KEY,
-            fleet.cache,
-            fleet.kubernetes,
-            fleet.environment,
-            lambda: [0, 1, 2],
-            prerequisites=Prerequisites(fleet.kubernetes, lambda: float(fleet.environment.passed_s)),
-        )
+        prerequisites = Prerequisites(fleet.kubernetes, lambda: float(fleet.environment.passed_s))
+        context = TaskContext(fleet.cache, fleet.kubernetes, fleet.environment, time.monotonic, prerequisites)
+        self.task = TopicTask(KEY, context, lambda: [0, 1, 2])
 
     def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
         name = document["metadata"]["name"]

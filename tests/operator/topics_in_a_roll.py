@@ -26,6 +26,7 @@ from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes
+from tests.operator.task_contexts import task_context
 from tests.operator.topic_fleet import document
 
 BROKERS = 3
@@ -78,9 +79,8 @@ async def measure(fleet: RunningCluster, topics: int, down_s: float, up_s: float
     async def may_write() -> None:
         return
 
-    supervisor = _TopicsAlone(
-        ObjectCache(), kubernetes, environment, ContainerImages("", ""), reads_nodes=False, may_write=may_write
-    )
+    context = task_context(ObjectCache(), kubernetes, environment, time.monotonic)
+    supervisor = _TopicsAlone(context, ContainerImages("", ""), reads_nodes=False, may_write=may_write)
     kubernetes.on_change = supervisor.on_event
     kubernetes.put(copy.deepcopy(CLUSTER))
     for broker in range(BROKERS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
@@ -45,9 +45,10 @@ from ottla_operator.facts.intervals import REQUEUE_AFTER_S, RESYNC_S
 from ottla_operator.facts.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.facts.metadata_source import MetadataSource, decide_metadata_source
 from ottla_operator.facts.snapshot import ContainerImages, ContestedFields, Snapshot
-from ottla_operator.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.ports import ApiError, KafkaAdmin, KafkaUnavailable
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.object_cache import Key
+from ottla_operator.runtime.task_context import TaskContext
 from ottla_operator.runtime.topic_minimums import TopicMinimums
 
 MAX_EVENT_READS = 5
@@ -68,29 +69,26 @@ class ClusterObserver:
     def __init__(
         self,
         key: Key,
-        cache: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         images: ContainerImages,
         kafka: KafkaConnection,
         *,
         reads_nodes: bool,
-        monotonic: Callable[[], float],
         log: logging.Logger,
     ) -> None:
         self._key = key
-        self._cache = cache
-        self._api = api
-        self._environment = environment
+        self._cache = context.cache
+        self._api = context.api
+        self._environment = context.environment
         self._images = images
         self._kafka = kafka
         self._reads_nodes = reads_nodes
-        self._monotonic = monotonic
+        self._monotonic = context.monotonic
         self._classes: _StorageClasses | None = None
         self._broker_values: Mapping[int, BrokerValues] | None = None
         self._log = log
         self._gone_since: dict[str, float] = {}
-        self._minimums = TopicMinimums(monotonic)
+        self._minimums = TopicMinimums(context.monotonic)
         self._source: MetadataSource | None = None
 
     async def snapshot(self, resource: Obj, contested: Mapping[tuple[str, str], ContestedFields]) -> Snapshot:

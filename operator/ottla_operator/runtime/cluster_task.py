@@ -7,7 +7,7 @@ module does the steps in order. One task runs for each cluster, one reconciliati
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TypeVar, cast
@@ -34,17 +34,18 @@ from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.facts.intervals import REQUEUE_AFTER_S
 from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ContainerImages, Snapshot
 from ottla_operator.facts.unobserved import Unobserved
-from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.ports import ApiError, KafkaUnavailable
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.cluster_observer import ClusterObserver
 from ottla_operator.runtime.delayed_warnings import DelayedWarnings
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.object_cache import Key
 from ottla_operator.runtime.object_writer import ObjectWriter
-from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
+from ottla_operator.runtime.prerequisites import AGAIN_S, Shortfall, status_with
 from ottla_operator.runtime.roll_turns import RollTurns
+from ottla_operator.runtime.task_context import TaskContext
 
 Observed = TypeVar("Observed")
 
@@ -55,22 +56,19 @@ class ClusterTask:
     def __init__(
         self,
         key: Key,
-        cache: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         images: ContainerImages,
         *,
         reads_nodes: bool,
-        monotonic: Callable[[], float],
         turns: RollTurns | None = None,
-        prerequisites: Prerequisites | None = None,
     ) -> None:
+        api, environment, monotonic = context.api, context.environment, context.monotonic
         self.key = key
-        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
+        self._prerequisites = context.prerequisites
         self._told = ""
         """What is lacking, as the last Event has it."""
         self._turns = turns
-        self._cache = cache
+        self._cache = context.cache
         self._api = api
         self._environment = environment
         self._contested = ContestedWrites(monotonic)
@@ -86,18 +84,8 @@ class ClusterTask:
         self._ensemble_observer = EnsembleObserver(api, environment, monotonic)
         self._disk_observer = DiskObserver(self._log)
         self._rebalance_observer = RebalanceObserver(monotonic, self._log)
-        self._observer = ClusterObserver(
-            key,
-            cache,
-            api,
-            environment,
-            images,
-            self._kafka,
-            reads_nodes=reads_nodes,
-            monotonic=monotonic,
-            log=self._log,
-        )
-        self._writer = ObjectWriter(key, cache, api, self._contested, self._log)
+        self._observer = ClusterObserver(key, context, images, self._kafka, reads_nodes=reads_nodes, log=self._log)
+        self._writer = ObjectWriter(key, context.cache, api, self._contested, self._log)
 
     async def reconcile_once(self) -> float | None:
         """One reconciliation.

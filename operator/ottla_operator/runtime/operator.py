@@ -25,6 +25,7 @@ from ottla_operator.runtime.pipeline_task import NO_IMAGE, PipelineImage
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites
 from ottla_operator.runtime.scope import leave_dropped_namespaces
 from ottla_operator.runtime.supervisor import TaskSupervisor
+from ottla_operator.runtime.task_context import TaskContext
 
 WATCHES_BEGIN_S = 10.0
 """A second list after this time finds what was deleted between the first list and the start of a watch."""
@@ -65,6 +66,7 @@ class Operator:
         self._api: CountedApi | None = None
         self._metrics = OperatorMetrics()
         self._supervisor: TaskSupervisor | None = None
+        self._prerequisites: Prerequisites | None = None
         self._pipelines: PipelineSupervisor | None = None
         self._pipeline_watches: list[ObjectWatch] = []
         self._lease: LeaseHolder | None = None
@@ -79,28 +81,25 @@ class Operator:
         self._lease = LeaseHolder(
             self._api, settings.namespace, settings.identity, self._environment.now, name=settings.lease
         )
-        prerequisites = Prerequisites(self._api, asyncio.get_running_loop().time)
-        self._supervisor = TaskSupervisor(
+        monotonic = asyncio.get_running_loop().time
+        prerequisites = self._prerequisites = Prerequisites(self._api, monotonic)
+        context = TaskContext(
             self._cache,
             self._api,
             self._environment,
+            monotonic,
+            prerequisites,
+            self._metrics,
+            settings.watch_namespaces,
+        )
+        self._supervisor = TaskSupervisor(
+            context,
             settings.images,
             reads_nodes=settings.reads_nodes,
             may_write=self._may_write,
-            metrics=self._metrics,
             most_rolling=settings.most_rolling,
-            served=settings.watch_namespaces,
-            prerequisites=prerequisites,
         )
-        self._pipelines = PipelineSupervisor(
-            self._cache,
-            self._api,
-            self._environment,
-            settings.pipeline,
-            may_write=self._may_write_pipelines,
-            metrics=self._metrics,
-            prerequisites=prerequisites,
-        )
+        self._pipelines = PipelineSupervisor(context, settings.pipeline, may_write=self._may_write_pipelines)
         supervisor, lease, pipelines = self._supervisor, self._lease, self._pipelines
         self._watches = [
             ObjectWatch(kind, namespace, self._client, supervisor.relist, supervisor.on_event)
@@ -212,7 +211,7 @@ class Operator:
 
         The followed kinds list themselves.
         """
-        assert self._supervisor is not None, "run makes it"
+        assert self._supervisor is not None and self._prerequisites is not None, "run makes them"
         kinds = [kind for kind in watched_kinds(reads_nodes=self._settings.reads_nodes) if kind not in FOLLOWED_KINDS]
         for watch in self._watches:
             await watch.listed()
@@ -224,7 +223,7 @@ class Operator:
                 self._log.warning("the resync could not read: %s", error)
                 await asyncio.sleep(FIRST_BACK_OFF_S if not self._has_listed.is_set() else RESYNC_S)
                 continue
-            unlisted = self._supervisor.prerequisites.unlisted
+            unlisted = self._prerequisites.unlisted
             if before - unlisted:  # kopf does not begin a watch again that was refused
                 self._log.info("%s can be listed again; starting again, so that every watch begins", sorted(before))
                 self._stop.set()

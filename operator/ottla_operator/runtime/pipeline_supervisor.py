@@ -27,13 +27,11 @@ from ottla_operator.api.objects import (
     name_of,
     namespace_of,
 )
-from ottla_operator.ports import Environment, KubernetesApi
 from ottla_operator.runtime.object_cache import Key, ObjectCache, pipeline_of
-from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask
-from ottla_operator.runtime.prerequisites import Prerequisites
 from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
 from ottla_operator.runtime.relisting import relist
+from ottla_operator.runtime.task_context import TaskContext
 
 PIPELINE_KINDS = (
     KAFKA_PIPELINE, STATEFUL_SET, JOB, CRON_JOB, POD, CONFIG_MAP, CLAIM, SERVICE_ACCOUNT, ROLE, ROLE_BINDING,
@@ -46,24 +44,15 @@ class PipelineSupervisor:
 
     def __init__(
         self,
-        clusters: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         image: PipelineImage,
         *,
         may_write: Callable[[], Awaitable[None]],
-        metrics: OperatorMetrics | None = None,
-        prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`clusters`: the cache with the KafkaClusters."""
-        self._prerequisites = prerequisites
+        self._context = context
         self._cache = ObjectCache(pipeline_of)
-        self._clusters = clusters
-        self._api = api
-        self._environment = environment
         self._image = image
         self._may_write = may_write
-        self._metrics = metrics or OperatorMetrics()
         self._tasks: dict[Key, RunningTask] = {}
         self._log = logging.getLogger("ottla.operator")
 
@@ -74,7 +63,7 @@ class PipelineSupervisor:
 
     async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
         """Compares the cache with what the API server lists. Returns the version of the list."""
-        gone, version = await relist(self._api, self._cache, kind, namespace, selector(kind), self.on_event)
+        gone, version = await relist(self._context.api, self._cache, kind, namespace, selector(kind), self.on_event)
         for obj in gone:
             self._wake(obj)
         return version
@@ -111,21 +100,10 @@ class PipelineSupervisor:
 
     async def _run(self, key: Key) -> None:
         loop = asyncio.get_running_loop()
-        if self._prerequisites is None:
-            self._prerequisites = Prerequisites(self._api, loop.time)
-        task = PipelineTask(
-            key,
-            self._cache,
-            self._clusters,
-            self._api,
-            self._environment,
-            self._image,
-            monotonic=loop.time,
-            prerequisites=self._prerequisites,
-        )
+        task = PipelineTask(key, self._cache, self._context, self._image)
 
         async def reconcile() -> float | None:
-            with self._metrics.measured(KAFKA_PIPELINE.kind, loop.time):
+            with self._context.metrics.measured(KAFKA_PIPELINE.kind, loop.time):
                 return await task.reconcile_once()
 
         async def gone() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ottla_documents.kafka_pipeline import KafkaPipeline, parse_pipeline
@@ -21,11 +20,12 @@ from ottla_operator.concerns.pipelines.pipeline_state import PipelineState
 from ottla_operator.concerns.pipelines.pipeline_status import pipeline_events, pipeline_status
 from ottla_operator.concerns.pipelines.pipelines import ASK_S, PipelineDecision, current_pod, decide_pipeline, last_run
 from ottla_operator.facts.contested_writes import ContestedWrites
-from ottla_operator.ports import ApiError, Environment, KubernetesApi
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.pipeline_writer import PipelineWriter
-from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, status_with
+from ottla_operator.runtime.prerequisites import AGAIN_S, status_with
+from ottla_operator.runtime.task_context import TaskContext
 from ottla_pipeline.running.query_options import wrong_config
 
 
@@ -50,23 +50,19 @@ class PipelineTask:
         self,
         key: Key,
         cache: ObjectCache,
-        clusters: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         image: PipelineImage,
-        *,
-        monotonic: Callable[[], float],
-        prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`cache`: KafkaPipelines and their objects. `clusters`: KafkaClusters, and namespaces."""
-        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
+        """`cache`: KafkaPipelines and their objects."""
+        api = context.api
+        self._prerequisites = context.prerequisites
         self.key = key
         self._cache = cache
-        self._clusters = clusters
+        self._clusters = context.cache
         self._api = api
-        self._environment = environment
+        self._environment = context.environment
         self._image = image
-        self._contested = ContestedWrites(monotonic)
+        self._contested = ContestedWrites(context.monotonic)
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.pipeline")
         self._writer = PipelineWriter(cache, api, self._contested, self._log)
 

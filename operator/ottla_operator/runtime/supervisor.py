@@ -32,15 +32,14 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.facts.intervals import RESYNC_S
 from ottla_operator.facts.snapshot import ContainerImages
-from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.ports import ApiError, KafkaUnavailable
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import ClusterTask
-from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
-from ottla_operator.runtime.operator_metrics import OperatorMetrics
-from ottla_operator.runtime.prerequisites import Prerequisites
+from ottla_operator.runtime.object_cache import Key, cluster_of, name_in_cluster
 from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
 from ottla_operator.runtime.relisting import relist
 from ottla_operator.runtime.roll_turns import RollTurns
+from ottla_operator.runtime.task_context import TaskContext
 from ottla_operator.runtime.topic_task import TopicTask
 
 WITHOUT_KAFKA_S = 5.0
@@ -52,29 +51,20 @@ class TaskSupervisor:
 
     def __init__(
         self,
-        cache: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         images: ContainerImages,
         *,
         reads_nodes: bool,
         may_write: Callable[[], Awaitable[None]],
-        metrics: OperatorMetrics | None = None,
         most_rolling: int = 0,
-        served: Sequence[str] = (),
-        prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`served`: the namespaces that the operator serves; empty: all."""
-        self._known_prerequisites = prerequisites
-        self._cache = cache
-        self._api = api
-        self._environment = environment
+        self._context = context
+        self._cache = context.cache
         self._images = images
         self._reads_nodes = reads_nodes
         self._may_write = may_write
-        self._metrics = metrics or OperatorMetrics()
+        self._metrics = context.metrics
         self._most_rolling = most_rolling
-        self._served = served
         self._turns: RollTurns | None = None
         self._clusters: dict[Key, RunningTask] = {}
         self._asked_brokers: dict[Key, Callable[[], Sequence[int]]] = {}
@@ -171,12 +161,12 @@ class TaskSupervisor:
                     if error.status != 403 or namespace is None:
                         raise
                     unlisted.add(namespace)
-        self.prerequisites.note_unlisted(unlisted)
+        self._context.prerequisites.note_unlisted(unlisted)
 
     async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
         """The same for one kind in one namespace (None: all), page by page. Returns the version of the list."""
         labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE, NAMESPACE) else CLUSTER
-        gone, version = await relist(self._api, self._cache, kind, namespace, labels, self.on_event)
+        gone, version = await relist(self._context.api, self._cache, kind, namespace, labels, self.on_event)
         for obj in gone:
             self._wake(obj)
         return version
@@ -209,26 +199,14 @@ class TaskSupervisor:
             running = self._clusters[key] = RunningTask(task, dirty, loop.time())
         return running
 
-    @property
-    def prerequisites(self) -> Prerequisites:
-        """What is lacking, for all tasks."""
-        if self._known_prerequisites is None:
-            self._known_prerequisites = Prerequisites(self._api, asyncio.get_running_loop().time)
-        return self._known_prerequisites
-
     def _topic_task(self, key: Key) -> TopicTask:
         found = self._topics.get(key)
         if found is None:
             topics = TopicTask(
                 key,
-                self._cache,
-                self._api,
-                self._environment,
+                self._context,
                 lambda: self._broker_ids(key),
                 asked_brokers=lambda: self._asked_brokers[key]() if key in self._asked_brokers else (),
-                metrics=self._metrics,
-                served=self._served,
-                prerequisites=self.prerequisites,
             )
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
@@ -242,19 +220,8 @@ class TaskSupervisor:
     async def _run_cluster(self, key: Key) -> None:
         loop = asyncio.get_running_loop()
         if self._turns is None:
-            self._turns = RollTurns(self._most_rolling, self._cache, self._environment.now, loop.time)
-        cluster = ClusterTask(
-            key,
-            self._cache,
-            self._api,
-            self._environment,
-            self._images,
-            reads_nodes=self._reads_nodes,
-            monotonic=loop.time,
-            turns=self._turns,
-            prerequisites=self.prerequisites,
-        )
-
+            self._turns = RollTurns(self._most_rolling, self._cache, self._context.environment.now, loop.time)
+        cluster = ClusterTask(key, self._context, self._images, reads_nodes=self._reads_nodes, turns=self._turns)
         self._asked_brokers[key] = lambda: cluster.asked_brokers
 
         async def reconcile() -> float | None:

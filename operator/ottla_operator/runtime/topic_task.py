@@ -55,11 +55,11 @@ from ottla_operator.concerns.topics.decisions import (
 from ottla_operator.concerns.topics.observation import TopicFacts
 from ottla_operator.concerns.topics.partition_limits import PartitionLimits, rooms
 from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS, TOPIC_DELETION_DISABLED
-from ottla_operator.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.ports import ApiError, KafkaAdmin, KafkaUnavailable
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
-from ottla_operator.runtime.operator_metrics import OperatorMetrics
-from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
+from ottla_operator.runtime.object_cache import Key, cluster_of, name_in_cluster
+from ottla_operator.runtime.prerequisites import AGAIN_S, Shortfall, status_with
+from ottla_operator.runtime.task_context import TaskContext
 from ottla_operator.runtime.topic_audit import TopicAudit
 from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
 from ottla_operator.runtime.topic_writer import TopicWriter
@@ -117,26 +117,19 @@ class TopicTask:
     def __init__(
         self,
         key: Key,
-        cache: ObjectCache,
-        api: KubernetesApi,
-        environment: Environment,
+        context: TaskContext,
         broker_ids: Callable[[], Sequence[int]],
         *,
         asked_brokers: Callable[[], Sequence[int]] = tuple,
-        monotonic: Callable[[], float] | None = None,
-        metrics: OperatorMetrics | None = None,
-        served: Sequence[str] = (),
-        prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`asked_brokers`: whom to ask (`facts.metadata_source`); empty: any broker.
-        `served`: the namespaces that the operator serves; empty: all."""
+        """`asked_brokers`: whom to ask (`facts.metadata_source`); empty: any broker."""
+        cache, api, environment = context.cache, context.api, context.environment
         self.key = key
-        self._served = served
-        self._metrics = metrics or OperatorMetrics()
-        monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
-        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
-        self.queue = TopicQueue(monotonic)
-        self._audit = TopicAudit(monotonic)
+        self._served = context.served
+        self._metrics = context.metrics
+        self._prerequisites = context.prerequisites
+        self.queue = TopicQueue(context.monotonic)
+        self._audit = TopicAudit(context.monotonic)
         self._cache = cache
         self._api = api
         self._environment = environment

@@ -21,6 +21,7 @@ from ottla_operator.runtime.operator import WATCHES_BEGIN_S
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from simulation.loop import PROCESS
 from tests.operator.kubernetes import InMemoryKubernetes
+from tests.operator.task_contexts import task_context
 from tests.operator.unreliable_api import Faults, UnreliableApi
 
 WATCH_LAG_S = 0.02
@@ -56,9 +57,7 @@ class OperatorProcess:
         self._context.run(PROCESS.set, self)
         api = UnreliableApi(kubernetes, faults, self)
         self.supervisor = supervisor(
-            ObjectCache(),
-            api,
-            environment,
+            task_context(ObjectCache(), api, environment, self._loop.time),
             images,
             reads_nodes=True,
             may_write=self._may_write,  # type: ignore[arg-type]

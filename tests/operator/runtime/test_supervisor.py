@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -31,6 +32,7 @@ from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
+from tests.operator.task_contexts import task_context
 from tests.operator.topic_fleet import FLIGHTS, document
 
 
@@ -42,10 +44,9 @@ class World:
         self.kafka = InMemoryKafka(self.kubernetes)
         self.allowed = asyncio.Event()
         self.environment = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.context = task_context(ObjectCache(), self.kubernetes, self.environment, time.monotonic)
         self.supervisor = TaskSupervisor(
-            ObjectCache(),
-            self.kubernetes,
-            self.environment,
+            self.context,
             ContainerImages("ottla:1", "zookeeper:3.9"),
             reads_nodes=True,
             may_write=self.wait,
@@ -346,11 +347,11 @@ async def test_a_namespace_that_may_not_be_listed_stops_no_other_and_nothing_is_
     await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("gone", "default"))
     world.kubernetes.on_change = world.supervisor.on_event
     await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
-    shortfall = await world.supervisor.prerequisites.shortfall(KAFKA_CLUSTER, "gone", [])
+    shortfall = await world.context.prerequisites.shortfall(KAFKA_CLUSTER, "gone", [])
     assert shortfall is not None and shortfall.reason == "RightsMissing"
     world.kubernetes.lacks.clear()
     await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("gone", "default"))
-    assert await world.supervisor.prerequisites.shortfall(KAFKA_CLUSTER, "gone", []) is None
+    assert await world.context.prerequisites.shortfall(KAFKA_CLUSTER, "gone", []) is None
     await world.supervisor.close()
 
 

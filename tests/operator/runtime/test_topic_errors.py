@@ -14,6 +14,7 @@ from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.topic_queue import REQUEUE_S, SETTLES
 from ottla_operator.runtime.topic_task import TopicTask
 from tests.operator.fleet import KEY
+from tests.operator.task_contexts import task_context
 from tests.operator.topic_fleet import Topics, document
 
 
@@ -21,9 +22,8 @@ def _with_a_clock(topics: Topics) -> list[float]:
     """Gives the time of the task, which stands still until the test sets it."""
     now = [0.0]
     fleet = topics.fleet
-    topics.task = TopicTask(
-        KEY, fleet.cache, fleet.kubernetes, fleet.environment, lambda: [0, 1, 2], monotonic=lambda: now[0]
-    )
+    context = task_context(fleet.cache, fleet.kubernetes, fleet.environment, lambda: now[0])
+    topics.task = TopicTask(KEY, context, lambda: [0, 1, 2])
     return now
 
 
