@@ -34,7 +34,7 @@ from ottla_broker.server.assembly.authorizers import AuthorizerContext, start_au
 from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
-from ottla_broker.server.assembly.serving import make_serving
+from ottla_broker.server.assembly.serving import StoredState, make_serving
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.edge.advertised import advertised_endpoints
 from ottla_broker.server.lifecycle import (
@@ -389,11 +389,9 @@ class Broker:
                 self._logger,
             ),
             self._core,
-            self._dynamic_config,
-            self._fleet_features,
-            self._client_metrics_configs,
-            self._acls,
-            self._tokens,
+            StoredState(
+                self._dynamic_config, self._fleet_features, self._client_metrics_configs, self._acls, self._tokens
+            ),
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,

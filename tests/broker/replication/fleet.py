@@ -152,7 +152,7 @@ class Node:
         self.dispatcher = Dispatcher(self.clock)
         self.throttling = Throttling(self.clock, self.config, self.metrics)
         self.server = SocketServer(
-            self.network, self.clock, self.config, self.dispatcher, self.throttling, self.metrics, INTERNAL
+            self.network, self.clock, self.config, self.dispatcher, self.throttling, self.metrics
         )
         self.ports: dict[str, int] = {}
         self.manager: ReplicaManager

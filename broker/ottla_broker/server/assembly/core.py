@@ -11,7 +11,7 @@ from ottla_broker.ports import Ports
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
 from ottla_broker.server.edge.sasl_listeners import FindCredential, FindToken, SaslListeners
-from ottla_broker.server.edge.socket_server import SocketServer
+from ottla_broker.server.edge.socket_server import ListenerSecurity, SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.edge.tls_contexts import TlsContexts
 from ottla_broker.server.log_dir_recovery.directory_events import register_metrics
@@ -68,11 +68,8 @@ def make_core(
         dispatcher,
         throttling,
         metrics,
-        config.listeners.inter_broker,
-        config.listeners.control_plane,
         ports.memory_bytes,
-        tls.of_listener,
-        sasl.rules_of,
+        ListenerSecurity(tls.of_listener, sasl.rules_of),
     )
     log_manager = LogManager(
         ports.disks,

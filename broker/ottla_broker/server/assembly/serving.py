@@ -66,14 +66,26 @@ class ServingParts:
     services: Services
 
 
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What a broker reads of the coordination store before it serves, and follows from then on.
+
+    Args:
+        acls: None where no authorizer reads them there.
+        tokens: None where delegation tokens are not served.
+    """
+
+    dynamic_config: DynamicConfig
+    fleet_features: FleetFeatures
+    client_metrics_configs: ClientMetricsConfigs
+    acls: Acls | None
+    tokens: StoredTokens | None
+
+
 def make_serving(
     context: BrokerContext,
     core: CoreParts,
-    dynamic_config: DynamicConfig,
-    fleet_features: FleetFeatures,
-    client_metrics_configs: ClientMetricsConfigs,
-    acls: Acls | None,
-    tokens: StoredTokens | None,
+    stored: StoredState,
     *,
     on_metadata: Callable[[], None],
     broker_epoch: Callable[[], int],
@@ -110,7 +122,7 @@ def make_serving(
     replica_manager.start()
     directory_events = DirectoryEvents(broker_id, coordination, clock, logger)
     report = directory_events.report
-    readmission = Readmission(broker_id, coordination, clock, replica_manager, dynamic_config, report, logger)
+    readmission = Readmission(broker_id, coordination, clock, replica_manager, stored.dynamic_config, report, logger)
     recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
     verifier = NetworkTransactionVerifier(
         broker_id,
@@ -150,7 +162,7 @@ def make_serving(
         replica_manager,
         marker_appends,
         producer_ids.next_for_producer,
-        lambda: fleet_features.view,
+        lambda: stored.fleet_features.view,
     )
     channels = NetworkControllerChannels(
         broker_id,
@@ -171,12 +183,12 @@ def make_serving(
         listener=listener,
         metrics=metrics,
     )
-    if tokens is not None:
+    if stored.tokens is not None:
         every_s = config.delegation_token_expiry_check_interval_ms / 1000
-        tokens.remove_expired(lambda: controller.is_active, every_s)
+        stored.tokens.remove_expired(lambda: controller.is_active, every_s)
     client_telemetry = ClientTelemetry(
         clock,
-        client_metrics_configs,
+        stored.client_metrics_configs,
         SeriesReceiver(config.ottla_client_metrics_max_series, metrics),
         metrics,
         config.telemetry_max_bytes,
@@ -208,7 +220,7 @@ def make_serving(
         group_coordinator=group_coordinator,
         transaction_coordinator=transactions.coordinator,
         producer_ids=producer_ids,
-        dynamic_config=dynamic_config,
+        dynamic_config=stored.dynamic_config,
         certificate_stores=core.tls,
         throttle=core.throttling,
         resolve=ports.network.resolve,
@@ -216,10 +228,10 @@ def make_serving(
         auto_create_internal=creation.create_internal,
         go_on_in_turns=core.dispatcher.go_on_in_turns,
         listed_apis=core.dispatcher.listed_apis,
-        acls=acls,
-        delegation_tokens=tokens,
-        fleet_features=fleet_features,
-        client_metrics_configs=client_metrics_configs,
+        acls=stored.acls,
+        delegation_tokens=stored.tokens,
+        fleet_features=stored.fleet_features,
+        client_metrics_configs=stored.client_metrics_configs,
         client_telemetry=client_telemetry,
     )
     return ServingParts(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
 
 from ottla_broker.authorization.authorizer import Authorizer
 from ottla_broker.config import BrokerConfig, Endpoint
@@ -52,6 +54,22 @@ class _Refused:
         pass
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """How the clients of a listener are protected and authenticated, by its name.
+
+    Args:
+        tls_of: None for bytes as they are.
+        sasl_of: the rules of SASL; None for a listener without it.
+    """
+
+    tls_of: Callable[[str], Tls | None] = lambda listener: None
+    sasl_of: Callable[[str], SaslRules | None] = lambda listener: None
+
+
+PLAINTEXT: Final = ListenerSecurity()
+
+
 class SocketServer:
     """The client connections of one broker."""
 
@@ -63,22 +81,14 @@ class SocketServer:
         dispatcher: Dispatcher,
         throttling: Throttling,
         metrics: Metrics,
-        inter_broker_listener: str,
-        control_plane_listener: str | None = None,
         memory_bytes: int | None = None,
-        tls_of: Callable[[str], Tls | None] = lambda listener: None,
-        sasl_of: Callable[[str], SaslRules | None] = lambda listener: None,
+        security: ListenerSecurity = PLAINTEXT,
     ) -> None:
-        """
-        Args:
-            memory_bytes: what the broker may use, None where nobody knows.
-            tls_of: the TLS of a listener by name; None for bytes as they are.
-            sasl_of: how its clients authenticate by SASL; None for a listener without it.
-        """
+        """`memory_bytes`: what the broker may use, None where nobody knows."""
         self._clock = clock
         self._network = network
         self._config = config
-        self._privileged_listeners = (inter_broker_listener, control_plane_listener)
+        self._privileged_listeners = (config.listeners.inter_broker, config.listeners.control_plane)
         self._cluster_action = ClusterActionRule(config.listeners.of_brokers, config.broker_request_networks)
         self._metrics = metrics
         self._listeners: dict[str, Listener] = {}
@@ -92,10 +102,9 @@ class SocketServer:
         self._monotonic = clock.monotonic
         self._scheduler = RequestScheduler(clock, config.queued_max_requests)
         self._memory_bytes = memory_bytes
-        self._tls_of = tls_of
         self.authorizer: Authorizer | None = None
         """Says what clients may do; None: everything. It is set before the first listener is bound."""
-        self._sasl_of = sasl_of
+        self._security = security
         self._mapping = PrincipalMapping(config.ssl_principal_mapping_rules)
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
@@ -163,7 +172,7 @@ class SocketServer:
             max_frame_bytes=self._config.socket_request_max_bytes,
             is_privileged=self._limits.is_protected(endpoint.listener),
             limits=self._receive_limits(endpoint.listener),
-            tls=self._tls_of(endpoint.listener),
+            tls=self._security.tls_of(endpoint.listener),
         )
         self._listeners[endpoint.listener] = listener
         self._regulate()
@@ -238,7 +247,7 @@ class SocketServer:
             return _Refused()
         self._accepted += 1
         is_privileged = listener in self._privileged_listeners
-        sasl = self._sasl_of(listener)
+        sasl = self._security.sasl_of(listener)
         handler = ClientConnection(
             self._connection_environment,
             connection,
@@ -246,7 +255,7 @@ class SocketServer:
             is_privileged,
             self._accepted,
             self._cluster_action.allows(listener, connection.peer[0]),
-            None if sasl is not None or self._tls_of(listener) is None else self._identify,
+            None if sasl is not None or self._security.tls_of(listener) is None else self._identify,
             self.authorizer,
         )
         self._connections[handler] = None

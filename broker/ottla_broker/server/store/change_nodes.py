@@ -40,43 +40,48 @@ class ChangeNode(NamedTuple):
     data: bytes
 
 
+class ChangePath(NamedTuple):
+    """
+    Args:
+        root: the path whose children are the change nodes.
+        noun: what changes, for the log.
+        at_once: how many changes are read and applied together.
+        doubts_listed: changes that were there at the start are of unknown age. True: those that go soon after it have
+            gone before their time, at the price of reading everything again.
+    """
+
+    root: str
+    noun: str
+    at_once: int = 1
+    doubts_listed: bool = False
+
+
 class ChangeNodes:
     """Of one path and one reader. `start`, then `follow`; everything runs on the broker's loop."""
 
     def __init__(
         self,
-        root: str,
-        noun: str,
+        path: ChangePath,
         coordination: Coordination,
         clock: Clock,
         logger: logging.Logger | logging.LoggerAdapter[Any],
         *,
         read_all: Callable[[], Awaitable[None]],
         apply: Callable[[Sequence[ChangeNode]], Awaitable[None]],
-        at_once: int = 1,
-        doubts_listed: bool = False,
     ) -> None:
         """
         Args:
-            root: the path.
-            noun: what changes, for the log.
             read_all: reads everything that changes tell of.
             apply: reads what these changes tell of, oldest first.
-            at_once: how many changes are read and applied together.
-            doubts_listed: changes that were there at the start are of unknown age. True: those that go soon after it
-                have gone before their time, at the price of reading everything again.
         """
-        self._root = root
-        self._noun = noun
+        self._path = path
         self._coordination = coordination
         self._clock = clock
         self._logger = logger
         self._read_all = read_all
         self._apply = apply
-        self._at_once = at_once
         self._watch = StoreWatch(coordination, clock)
         self._last_seen = -1
-        self._doubts_listed = doubts_listed
         self._known: dict[int, str] = {}
         self._seen_at: dict[int, float] = {}
         self._has_fired = False
@@ -94,18 +99,18 @@ class ChangeNodes:
         await self._read_all()
         for number, name in changes.items():
             self._expire_later(number, name)
-        if not self._doubts_listed:
+        if not self._path.doubts_listed:
             self._seen_at.clear()
 
     def follow(self) -> None:
         """Reads what changes, until the broker ends."""
-        self._clock.spawn(self._watch.follow(self._read), name=self._noun)
+        self._clock.spawn(self._watch.follow(self._read), name=self._path.noun)
 
     async def _read(self) -> None:
         try:
             await self._read_changes()
         except CoordinationError as error:
-            self._logger.warning("changes of %s cannot be read yet: %s", self._noun, error)
+            self._logger.warning("changes of %s cannot be read yet: %s", self._path.noun, error)
             raise
 
     async def _read_changes(self) -> None:
@@ -121,9 +126,9 @@ class ChangeNodes:
         is_missing |= self._are_gone_early(before.keys() - changes.keys()) or (has_fired and changes == before)
         if expirations == self._expirations_read and not is_missing:
             numbers = list(new)
-            for start in range(0, len(numbers), self._at_once):
-                part = numbers[start : start + self._at_once]
-                found = await self._contents([f"{self._root}/{new[number]}" for number in part])
+            for start in range(0, len(numbers), self._path.at_once):
+                part = numbers[start : start + self._path.at_once]
+                found = await self._contents([f"{self._path.root}/{new[number]}" for number in part])
                 if found is None:
                     break
                 await self._apply(found)
@@ -154,11 +159,11 @@ class ChangeNodes:
     async def _list(self) -> dict[int, str]:
         """Number and name of each change, oldest first. Nodes of other names are left alone."""
         changes = {}
-        for name in await self._coordination.children(self._root, watch=self._on_watch):
+        for name in await self._coordination.children(self._path.root, watch=self._on_watch):
             try:
                 changes[znodes.sequence_number(name)] = name
             except znodes.ZnodeError as error:
-                self._logger.warning("ignoring a node that is no change of %s: %s", self._noun, error)
+                self._logger.warning("ignoring a node that is no change of %s: %s", self._path.noun, error)
         self._known = dict(sorted(changes.items()))
         return self._known
 
@@ -178,10 +183,10 @@ class ChangeNodes:
 
     def _expire_later(self, number: int, name: str) -> None:
         self._seen_at[number] = self._clock.monotonic()
-        self._clock.call_later(CHANGE_EXPIRATION_MS / 1000, self._expire, f"{self._root}/{name}")
+        self._clock.call_later(CHANGE_EXPIRATION_MS / 1000, self._expire, f"{self._path.root}/{name}")
 
     def _expire(self, path: str) -> None:
-        self._clock.spawn(self._delete(path), name=f"removal of an old change of {self._noun}")
+        self._clock.spawn(self._delete(path), name=f"removal of an old change of {self._path.noun}")
 
     async def _delete(self, path: str) -> None:
         try:

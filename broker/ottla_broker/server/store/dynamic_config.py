@@ -32,7 +32,7 @@ from ottla_broker.ports.coordination import (
     NoNode,
     Set,
 )
-from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes
+from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes, ChangePath
 from ottla_broker.server.store.stored_passwords import StoredPasswords
 from ottla_broker.server.store.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
@@ -72,8 +72,7 @@ class DynamicConfig:
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
         self._changes = ChangeNodes(
-            znodes.CONFIG_CHANGES,
-            "the configuration",
+            ChangePath(znodes.CONFIG_CHANGES, "the configuration"),
             coordination,
             clock,
             logger,

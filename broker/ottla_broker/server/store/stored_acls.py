@@ -41,7 +41,7 @@ from ottla_broker.ports.coordination import (
     Set,
 )
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes
+from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes, ChangePath
 from ottla_broker.server.store.registration import make_path
 
 _READS_AT_ONCE: Final = 100
@@ -80,15 +80,14 @@ class StoredAcls:
         read later."""
         self._changes = [
             ChangeNodes(
-                _CHANGES[pattern_type],
-                f"{pattern_type.name.lower()} ACLs",
+                ChangePath(
+                    _CHANGES[pattern_type], f"{pattern_type.name.lower()} ACLs", _READS_AT_ONCE, doubts_listed=True
+                ),
                 coordination,
                 clock,
                 logger,
                 read_all=partial(self._read_all, pattern_type),
                 apply=self._apply_changes,
-                at_once=_READS_AT_ONCE,
-                doubts_listed=True,
             )
             for pattern_type in _PATTERN_TYPES
         ]

@@ -40,7 +40,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.security.delegation_tokens import DelegationToken, TokenPeriods, TokenSecret, new_token
 from ottla_broker.security.principals import Principal
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity
-from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes
+from ottla_broker.server.store.change_nodes import ChangeNode, ChangeNodes, ChangePath
 from ottla_broker.server.store.registration import make_path
 
 _READS_AT_ONCE: Final = 100
@@ -78,15 +78,12 @@ class StoredTokens:
         """Whoever reads or writes tokens holds it until they are in force: what was read first never replaces what was
         read later."""
         self._changes = ChangeNodes(
-            znodes.TOKEN_CHANGES,
-            "delegation tokens",
+            ChangePath(znodes.TOKEN_CHANGES, "delegation tokens", _READS_AT_ONCE, doubts_listed=True),
             coordination,
             clock,
             logger,
             read_all=self._read_all,
             apply=self._apply_changes,
-            at_once=_READS_AT_ONCE,
-            doubts_listed=True,
         )
 
     async def start(self) -> None:
