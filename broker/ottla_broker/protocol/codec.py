@@ -57,7 +57,8 @@ __all__ = [
 
 _FIXED: Final = struct.Struct(">hhi")
 _FIXED_AND_CLIENT: Final = struct.Struct(">hhih")
-_LENGTH_AND_ID: Final = struct.Struct(">ii")
+_ID: Final = struct.Struct(">i")
+_ID_AND_TAGS: Final = struct.Struct(">ib")
 
 MERGE_BELOW_BYTES: Final = 65536
 """A first chunk up to this size is joined with the header before it: one buffer less for the socket."""
@@ -95,6 +96,12 @@ _SPECS: Final = {
     key: ApiSpec(ApiKey(key), name, module_name, first, last, flexible_from)
     for key, name, module_name, first, last, flexible_from in APIS
 }
+_NEVER: Final = 1 << 15
+_FLEXIBLE_RESPONSES_FROM: Final = {
+    key: next((version for version in range(one.max_version + 1) if one.response_header_version(version)), _NEVER)
+    for key, one in _SPECS.items()
+}
+"""The first version whose responses have header 1, by API key."""
 
 
 class RequestHeader:
@@ -208,10 +215,8 @@ def write_response_in_slices(api_key: int, version: int, response: Any, chunks: 
 
 def frame_body(api_key: int, version: int, correlation_id: int, chunks: list[Chunk]) -> list[Chunk]:
     """The chunks of the body of a response with its header and length prefix."""
-    header = correlation_id.to_bytes(4, "big", signed=True)
-    if _SPECS[api_key].response_header_version(version):
-        header += b"\0"
-    return _frame(header, chunks)
+    is_flexible = version >= _FLEXIBLE_RESPONSES_FROM[api_key]
+    return _frame(_ID_AND_TAGS.pack(correlation_id, 0) if is_flexible else _ID.pack(correlation_id), chunks)
 
 
 def read_response_frame(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:

@@ -42,6 +42,8 @@ logger = logging.getLogger("ottla.server")
 
 MAX_PIPELINED_PRODUCES = 128
 MAX_UNSENT_BYTES = 1024 * 1024
+UNCOUNTED_BYTES = 4096
+"""What the responses of one connection may hold without being counted: nearly all are sent in the same turn."""
 LONGEST_KNOWN_HEADER = 1024
 """In bytes. The header of a client has its id in it; one may have as many megabytes as a request, and would be kept."""
 
@@ -205,12 +207,21 @@ class ClientConnection:
             work.turns.spawn(self._complete_long(context, work, response), name=f"response {context.api_key}")
             return
         if response is not None:
+            api_key, version, correlation_id = context.api_key, context.api_version, context.correlation_id
             try:
-                context.chunks = _frame(context, response)
+                try:
+                    context.chunks = codec.frame_response(api_key, version, correlation_id, response)  # type: ignore[assignment]  # its file ranges are the disk's
+                except codec.EncodeError:  # no string can hold one of its error messages
+                    if not shorten_error_messages(response):
+                        raise
+                    context.chunks = codec.frame_response(api_key, version, correlation_id, response)  # type: ignore[assignment]
             except Exception as error:
                 self._fail_to_write(context, error)
                 return
-        self._send_framed(context)
+        if context.is_streamed:
+            self._send_framed(context)
+        else:
+            self._finish(context)
 
     async def _complete_long(self, context: RequestContext, work: LongWork, response: object) -> None:
         """A response of many elements is encoded in slices."""
@@ -227,7 +238,8 @@ class ClientConnection:
     async def _frame_in_turns(
         self, context: RequestContext, work: LongWork, response: object, *, is_shortened: bool = False
     ) -> list[Chunk]:
-        """As `_frame`. Raises ClientIsGone, but for a fetch."""
+        """The chunks of a response; error messages that no string can hold are cut. Raises ClientIsGone, but for a
+        fetch."""
         chunks: list[Any] = []
         try:
             for _ in codec.write_response_in_slices(context.api_key, context.api_version, response, chunks):
@@ -241,7 +253,7 @@ class ClientConnection:
             if is_shortened or not shorten_error_messages(response):
                 raise
             return await self._frame_in_turns(context, work, response, is_shortened=True)
-        return codec.frame_body(context.api_key, context.api_version, context.correlation_id, chunks)  # type: ignore[return-value]  # as in _frame
+        return codec.frame_body(context.api_key, context.api_version, context.correlation_id, chunks)  # type: ignore[return-value]  # its file ranges are the disk's
 
     def _fail_to_write(self, context: RequestContext, error: Exception) -> None:
         logger.error(
@@ -271,7 +283,7 @@ class ClientConnection:
             chunks = in_flight.popleft().chunks
             if chunks:
                 self._connection.send(chunks, now=not in_flight)
-                if self._connection.unsent_bytes:
+                if self._connection.unsent_bytes > UNCOUNTED_BYTES:
                     self._hold(chunks)
         if usage is not None:
             self._throttling.finish(context, usage)
@@ -501,14 +513,3 @@ class ClientConnection:
             return
         if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:
             self._resume()
-
-
-def _frame(context: RequestContext, response: object) -> list[Chunk]:
-    """The chunks of a response; error messages that no string can hold are cut first. Raises EncodeError."""
-    try:
-        chunks = codec.frame_response(context.api_key, context.api_version, context.correlation_id, response)
-    except codec.EncodeError:
-        if not shorten_error_messages(response):
-            raise
-        chunks = codec.frame_response(context.api_key, context.api_version, context.correlation_id, response)
-    return chunks  # type: ignore[return-value]  # its file ranges are the disk's

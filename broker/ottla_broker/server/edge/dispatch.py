@@ -246,7 +246,7 @@ class _LoadedApi:
     """A right of the row is on a resource that the request is about."""
 
     def needs_cluster_action(self, request: Any) -> bool:
-        """Of an API with `refuse`: whether only brokers send this request."""
+        """Whether only brokers send this request, of an API that clients send too."""
         return self.refuse is not None and is_from_broker(self.listing.api_key, request)
 
 
@@ -325,14 +325,16 @@ class Dispatcher:
         except codec.DecodeError as error:
             self._malformed(context, error)
             return
-        if entry.needs_cluster_action(request) and not has_right_of_brokers(context):
-            assert entry.refuse is not None
+        if entry.refuse is not None and entry.needs_cluster_action(request) and not has_right_of_brokers(context):
             self._refuse(context, entry.refuse(request))
             return
         if entry.asks_for_whole and not self._has_rights(entry, context, request):
             return
         if entry.listing.calls_back:
-            self._call_back(entry, services, context, request)
+            try:
+                entry.handle_with_callback(services, context, request, context.respond)
+            except Exception as error:
+                self._fail(context, error)
             return
         context.work = self._work(context)
         self._spawn(context, self._run(entry, services, context, request))
@@ -357,12 +359,6 @@ class Dispatcher:
         if context.usage is not None:
             run = measured(run, context.usage, self._clock.monotonic)
         self._clock.spawn(run, name=f"request {ApiKey(context.api_key).name}")
-
-    def _call_back(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
-        try:
-            entry.handle_with_callback(services, context, request, context.respond)
-        except Exception as error:
-            self._fail(context, error)
 
     def _refuse(self, context: RequestContext, response: Any) -> None:
         """Answers a request that only brokers send, to whoever may not send it, with a log line now and then."""
@@ -467,7 +463,10 @@ class Dispatcher:
         if entry.handle_long is not None:
             await self._go_on(context, entry.handle_long(services, context, request, context.respond))
         elif entry.listing.calls_back:
-            self._call_back(entry, services, context, request)
+            try:
+                entry.handle_with_callback(services, context, request, context.respond)
+            except Exception as error:
+                self._fail(context, error)
         else:
             await self._run(entry, services, context, request)
             await work.release(request)

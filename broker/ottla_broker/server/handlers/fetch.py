@@ -102,6 +102,7 @@ async def handle_long(
 def handle(services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]) -> None:
     """Responds through `respond` once, possibly later."""
     engine = services.fetch_engine
+    connection = context.connection
     state = request.replica_state
     replica_id = request.replica_id if state is None else state.replica_id
     max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
@@ -123,12 +124,12 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         max_bytes,
         request.isolation_level,
         request.rack_id if engine.chooses_by_rack and replica_id < 0 else "",
-        context.connection.listener,
+        connection.listener,
         engine.chooses_by_rack and replica_id >= 0,
         capabilities,
         context.received_at,
-        _RightToRead(context) if replica_id < 0 and context.connection.access is not None else None,
-        context.principal,
+        None if connection.access is None or replica_id >= 0 else _RightToRead(context),
+        connection.principal,
     )
     reply = _Reply(services, context, respond, throttle)
     epoch, topics, forgotten = request.session_epoch, request.topics, request.forgotten_topics_data
