@@ -74,7 +74,7 @@ class Request:
 
     @property
     def librdkafka(self) -> Mapping[str, str]:
-        """Those of a client of librdkafka."""
+        """The keys of a client of librdkafka."""
         return dict(self.system.tls.librdkafka) if self.is_tls and self.system.tls is not None else {}
 
 

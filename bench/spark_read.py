@@ -100,7 +100,7 @@ class SparkJob:
         return StreamRead(answer["rows"], answer["batches"])
 
     def cpu_seconds(self) -> float:
-        """Of the session, its JVM and its Python processes so far."""
+        """The CPU time of the session, its JVM and its Python processes so far."""
         return cpu_seconds([self._process.pid])
 
     def close(self) -> None:

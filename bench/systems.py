@@ -230,11 +230,11 @@ class System:
         return [process.pid for process in self.brokers]
 
     def cpu_seconds(self) -> float:
-        """Of all brokers together."""
+        """The CPU time of all brokers together."""
         return cpu_seconds(self.pids)
 
     def resident_bytes(self) -> float:
-        """Of one broker, on average."""
+        """The memory of one broker, on average."""
         return resident_bytes(self.pids) / len(self.brokers)
 
     # -- topics

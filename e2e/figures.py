@@ -223,7 +223,7 @@ class Measurement:
             time.sleep(POLL_S)
 
     def _resident_mb(self, field_name: str = "VmRSS") -> float:
-        """Of the operator's process, which is the first of its container."""
+        """Memory of the operator's process, which is the first of its container."""
         return memory_bytes(self._operator.read("/proc/1/status"), field_name) / 1e6
 
     def _cpu_s(self) -> float:

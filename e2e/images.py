@@ -64,7 +64,7 @@ class ImageSet:
     """Of the drivers of pipelines, with Spark; built only when it is asked for."""
 
     def archives(self) -> list[Path]:
-        """Of every image that was built here."""
+        """The archives of the images that were built here."""
         images = (self.pause, self.ottla, self.zookeeper, self.client, self.pipeline)
         return [image.archive for image in images if image is not None and image.archive is not None]
 

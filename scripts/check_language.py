@@ -2,7 +2,8 @@
 
 Banned phrases stand in banned-words.txt beside this file; docs/glossary.md says which terms to use. Shared names: two
 modules of one package, and two types of the tree, have the same name only where shared-names.txt says why. Sentences of
-the README, docs/start and docs/operating have at most 25 words and begin with their subject.
+the README, docs/start and docs/operating have at most 25 words and begin with their subject. A docstring names its
+subject: it does not begin with "Of" or "Those", which only the name above it would complete.
 
 Usage: python scripts/check_language.py [PATH ...]     (without paths: every tracked file)
 Exit code 1 when something is found.
@@ -63,6 +64,7 @@ MOST_WORDS = 25
 NOT_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 SENTENCE_END = re.compile(r"(?<=[.!?])\)? +(?=[A-Z(`])")
+NO_SUBJECT = re.compile(r"(?:Of|Those)\b")
 BAD_BEGINNING = re.compile(r"(?:What|Whoever|Those)\b")
 
 
@@ -176,9 +178,22 @@ def duplicates(paths: list[Path]) -> Iterator[str]:
             yield f"module {name} is there {len(places)} times: {', '.join(places)}"
 
 
+def docstrings_without_subject(paths: list[Path]) -> Iterator[str]:
+    """One line for each docstring of a class or function of the packages that does not name its subject."""
+    for path in paths:
+        if path.suffix != ".py" or not str(path).startswith(tuple(f"{one}/" for one in PACKAGES)):
+            continue
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                if NO_SUBJECT.match(text):
+                    yield f"{path}:{node.lineno}: the docstring of {node.name} begins with {text.split()[0]}"
+
+
 def main() -> int:
     paths = sys.argv[1:]
-    found = [*banned(tracked(paths)), *hard_sentences(tracked(paths)), *duplicates(tracked([]))]
+    checks = (banned, hard_sentences, docstrings_without_subject)
+    found = [line for check in checks for line in check(tracked(paths))] + [*duplicates(tracked([]))]
     print("\n".join(found) if found else "language: nothing found")
     return 1 if found else 0
 

@@ -68,7 +68,7 @@ class SimulatedBroker:
         self.has_halted = asyncio.Event()
         self._filling: set[Partition] = set()
         self._disks: dict[str, SimulatedDisk] | None = None
-        """Of the process that runs now."""
+        """The manager of the process that runs now."""
 
     @property
     def is_up(self) -> bool:
@@ -244,7 +244,7 @@ class SimulatedBroker:
 
     @property
     def _manager(self) -> ReplicaManager | None:
-        """Of the process that runs now."""
+        """The log manager of the process that runs now."""
         return self.broker.replica_manager if self.broker is not None and self.is_up else None
 
     def partitions(self) -> Iterator[Replica]:

@@ -39,7 +39,7 @@ class Commit:
 
 
 class ConsumerGroupOracle:
-    """Of one group."""
+    """What is known of one group."""
 
     def __init__(self, group_id: str, *, is_converted: bool = False) -> None:
         """`is_converted`: members of both protocols join it. A group without members that is converted begins with the

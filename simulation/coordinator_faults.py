@@ -128,7 +128,7 @@ def _last_in_order(leaderships: Leaderships, partition: Partition, leader: int) 
 
 
 def _log_end(broker: SimulatedBroker, partition: Partition) -> int:
-    """Of its replica; -1 while it has none."""
+    """The log end of its replica; -1 while it has none."""
     ends = (
         replica.log.state.log_end_offset
         for replica in broker.partitions()

@@ -89,7 +89,7 @@ class EndProbe:
             self._ends[partition] = (told.offset, losses)
 
     async def _fetch_beyond(self) -> None:
-        """Of the partitions with something between high watermark and end, one."""
+        """Fetches beyond the high watermark of a partition that has something there."""
         found = [
             (broker, replica)
             for broker in self.brokers

@@ -42,7 +42,7 @@ class Truth:
         return self.entries[-1].end_offset if self.entries else 0
 
     def leader_epoch_at(self, offset: int) -> int:
-        """Of the batch with this offset, -1 for none."""
+        """The leader epoch of the batch with this offset, -1 for none."""
         index = bisect_right(self.entries, offset, key=_base_offset) - 1
         return self.entries[index].leader_epoch if index >= 0 and offset < self.entries[index].end_offset else -1
 

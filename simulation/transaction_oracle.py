@@ -53,7 +53,7 @@ class ProducerTransaction:
 
 
 class TransactionOracle:
-    """Of one run."""
+    """What is known of the transactions of one run."""
 
     def __init__(self) -> None:
         self._transactions: dict[str, list[ProducerTransaction]] = {}

@@ -76,7 +76,7 @@ class ScaleFigures:
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Of reconciliations that find nothing to do, in milliseconds. `writes` has to be 0."""
+    """The times of reconciliations that find nothing to do, in milliseconds. `writes` has to be 0."""
 
     brokers: int
     passes: int
@@ -340,7 +340,7 @@ def _children_of_init() -> set[int]:
 
 
 def _family(pids: set[int], data: str) -> list[int]:
-    """Those of the processes whose command line names the folder of the fleet, or whose parent is one of them."""
+    """The processes whose command line names the folder of the fleet, or whose parent is one of them."""
     found: list[int] = []
     for pid in sorted(pids):
         try:

@@ -66,7 +66,7 @@ def wait_for_leaders(system: System, topic: str, partitions: int, end_offset: in
 
 
 def _not_led(system: System, topic: str, numbers: list[int], end_offset: int | None) -> list[int]:
-    """Those of the partitions that the broker does not answer for, as `wait_for_leaders` has it."""
+    """The partitions that the broker does not answer for, as `wait_for_leaders` has it."""
     offsets = codec.module(ApiKey.LIST_OFFSETS)
     asked = [
         offsets.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=_LATEST)

@@ -126,7 +126,7 @@ def _completed_after(kubernetes: Kubernetes, uid: str) -> Obj:
 
 
 def _running_pods(kubernetes: Kubernetes) -> list[Obj]:
-    """Those of runs that have ended stay with their Jobs."""
+    """The pods that run; pods of ended runs stay with their Jobs."""
     return [pod for pod in kubernetes.list(POD, selector=OURS) if dig(pod, "status", "phase") == "Running"]
 
 

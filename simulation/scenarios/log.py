@@ -87,7 +87,7 @@ class LogModel:
 
 
 def next_sequences(batches: list[Batch]) -> dict[int, int]:
-    """Of idempotent producers; those with transactions are a scenario of their own."""
+    """The next sequences of idempotent producers; those with transactions are a scenario of their own."""
     return {
         batch.producer_id: batch.base_sequence + len(batch.names)
         for batch in batches

@@ -90,3 +90,11 @@ def test_code_and_the_target_of_a_link_are_no_words(script: ModuleType) -> None:
 
 def test_the_functions_of_the_check_do_what_their_examples_say(script: ModuleType) -> None:
     assert doctest.testmod(script).failed == 0
+
+
+def test_a_docstring_that_does_not_name_its_subject_is_found(script: ModuleType) -> None:
+    text = 'class Limits:\n    """Of one broker."""\n\n    def known(self):\n        """Often called."""\n'
+    add(script, "broker/ottla_broker/limits.py", text)
+    assert list(script.docstrings_without_subject(script.tracked([]))) == [
+        "broker/ottla_broker/limits.py:1: the docstring of Limits begins with Of"
+    ]

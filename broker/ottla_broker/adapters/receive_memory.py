@@ -46,7 +46,7 @@ class Receiver(Protocol):
 
     @property
     def share(self) -> float:
-        """Of the frame in progress; see `ReceiveLimits`."""
+        """The share of the frame in progress; see `ReceiveLimits`."""
         ...
 
     @property

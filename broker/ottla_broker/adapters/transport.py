@@ -38,7 +38,7 @@ class Transport(Protocol):
     """See the module. Calls that cannot go on now raise BlockingIOError; other OSErrors end the connection."""
 
     def attach(self, receiver: LateReceiver) -> None:
-        """Of the connection; before anything else."""
+        """Takes what the connection gives; called before anything else."""
         ...
 
     @property

@@ -37,7 +37,7 @@ def _kind(operation: AclOperation, resource_type: ResourceType) -> int:
 
 
 class Access:
-    """Of one connection, as long as it has this principal."""
+    """What one connection may do, as long as it has this principal."""
 
     __slots__ = ("_address", "_authorizer", "_count", "_decided", "_principal", "_version")
 
@@ -76,7 +76,7 @@ class Access:
         *,
         logs: bool = True,
     ) -> Set[str]:
-        """Those of the names on which the operation is not allowed. The rest as for `allows`.
+        """The names on which the operation is not allowed. The rest as for `allows`.
 
         Args:
             names: as often as the request has them; or each once, with that number.
@@ -114,7 +114,7 @@ class Access:
         return _NOTHING_DECIDED if found is None else found
 
     def _decide(self, operation: AclOperation, resource_type: ResourceType, names: list[str]) -> set[str]:
-        """Those of the names on which the operation is allowed."""
+        """The names on which the operation is allowed."""
         checks = [AclCheck(operation, resource_type, name) for name in names]
         answers = self._authorizer.decide(self._principal, self._address, checks)
         kept = {name: answer for name, answer in zip(names, answers, strict=True) if len(name) <= LONGEST_KEPT}

@@ -70,7 +70,7 @@ class Acls(Protocol):
 
     @property
     def known(self) -> Mapping[ResourcePattern, frozenset[AccessControlEntry]]:
-        """Those in force here."""
+        """The ACLs in force here."""
         ...
 
     async def add(self, pattern: ResourcePattern, entries: frozenset[AccessControlEntry]) -> None:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ConfigResourceType(IntEnum):
-    """Those that are served."""
+    """The types of resources that are served."""
 
     TOPIC = 2
     BROKER = 4

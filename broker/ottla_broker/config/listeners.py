@@ -107,7 +107,7 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
 
 
 def security_protocol_of(values: Mapping[str, Any], listener: str) -> str:
-    """Of a listener by name, from typed values; PLAINTEXT for one that the map does not have.
+    """The security protocol of a listener by name, from typed values; PLAINTEXT for one that the map does not have.
 
     >>> security_protocol_of({"listener.security.protocol.map": "CLIENT:SASL_SSL"}, "CLIENT")
     'SASL_SSL'

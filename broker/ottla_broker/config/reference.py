@@ -103,7 +103,7 @@ def _is_without_effect(key: ConfigKey, refusals: Mapping[str, Any]) -> bool:
 
 
 def _table_without_effect(keys: Iterable[ConfigKey]) -> Iterator[str]:
-    """Of these keys a reader looks up why they change nothing: types and limits would only hide that."""
+    """The keys of which a reader looks up why they change nothing: types and limits would only hide that."""
     yield "| key | type | default | why it changes nothing | meaning |"
     yield "|---|---|---|---|---|"
     for key in keys:

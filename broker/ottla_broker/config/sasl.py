@@ -36,7 +36,7 @@ _CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """Of one listener.
+    """The SASL keys of one listener.
 
     Args:
         mechanisms: the enabled ones in order, each with its login module.
@@ -50,7 +50,7 @@ class SaslSettings:
 
     @property
     def passwords(self) -> dict[str, str]:
-        """Of the users of PLAIN."""
+        """The passwords of the users of PLAIN."""
         return passwords_of(self.mechanisms[PLAIN].options) if PLAIN in self.mechanisms else {}
 
 
@@ -64,7 +64,7 @@ def check_sasl(values: BrokerValues, listeners: Listeners) -> None:
 
 
 def sasl_settings(values: BrokerValues, listener: str) -> SaslSettings:
-    """Of a listener by name.
+    """The SASL keys of a listener by name.
 
     Raises:
         ConfigError: no mechanism, one that is not served, or one without a JAAS line that fits it.

@@ -32,7 +32,7 @@ def check_tls(values: BrokerValues, listeners: Listeners) -> None:
 
 
 def tls_settings(values: BrokerValues, listener: str) -> TlsSettings:
-    """Of a listener by name, for connections to it from both sides.
+    """The TLS keys of a listener by name, for connections to it from both sides.
 
     Raises:
         ConfigError: a value is not served, or keys do not fit together.
@@ -51,7 +51,7 @@ def tls_settings(values: BrokerValues, listener: str) -> TlsSettings:
 
 
 def zookeeper_tls_settings(values: BrokerValues) -> TlsSettings | None:
-    """Of the session with ZooKeeper; None without TLS.
+    """The TLS keys of the session with ZooKeeper; None without TLS.
 
     Source: org.apache.zookeeper.common.X509Util and ClientX509Util, whose keys these are without their prefix.
 

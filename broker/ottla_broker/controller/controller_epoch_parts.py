@@ -15,7 +15,7 @@ from ottla_broker.ports.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpochParts:
-    """Of one controller epoch.
+    """The parts of the controller in one controller epoch.
 
     Args:
         context: what the active controller knows.

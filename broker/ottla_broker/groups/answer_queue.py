@@ -19,7 +19,7 @@ STEPS_PER_TURN: Final = 40
 
 
 class AnswerQueue:
-    """Of all groups of a broker, on its loop."""
+    """The answers of all groups of a broker, on its loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

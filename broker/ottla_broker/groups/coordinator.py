@@ -115,7 +115,7 @@ class _Marker(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """Of one group; with an error `state` is empty, an unknown group is "Dead"."""
+    """One group; with an error `state` is empty, an unknown group is "Dead"."""
 
     error: ErrorCode
     state: str
@@ -123,7 +123,7 @@ class GroupDescription(NamedTuple):
 
 
 class ConsumerGroupDescription(NamedTuple):
-    """Of one group of the consumer protocol; with an error `image` is None."""
+    """One group of the consumer protocol; with an error `image` is None."""
 
     error: ErrorCode
     message: str | None = None

@@ -134,7 +134,7 @@ class LiveConsumerGroup:
         return ExpiryRule(None, frozenset(self.group.subscribed_names()))
 
     def subscribed_among(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-        """Those whose offsets cannot be deleted (KIP-496)."""
+        """The topics whose offsets cannot be deleted (KIP-496)."""
         names = frozenset(self.group.subscribed_names())
         return {partition for partition in partitions if partition.topic in names}
 

@@ -121,7 +121,7 @@ class LiveGroup:
         return classic_expiry_rule(self.group)
 
     def subscribed_among(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition] | None:
-        """Those whose offsets cannot be deleted (KIP-496); None where none can, because the group has members."""
+        """The topics whose offsets cannot be deleted (KIP-496); None where none can, because the group has members."""
         if self.is_empty:
             return set()
         if not self.group.is_consumer_group:

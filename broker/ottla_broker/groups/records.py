@@ -46,7 +46,7 @@ class GroupKey(NamedTuple):
 
 
 class ConsumerGroupKey(NamedTuple):
-    """Of a record of a group of the consumer protocol."""
+    """The key of a record of a group of the consumer protocol."""
 
     group_id: str
     key: RecordKey

@@ -108,7 +108,7 @@ class OwnedPartitions(Generic[State, Replayed]):
         self._owned: dict[int, OwnedPartition[State]] = {}
 
     def __iter__(self) -> Iterator[OwnedPartition[State]]:
-        """Those that are owned now: a loop may await in between."""
+        """The partitions that are owned now: a loop may await in between."""
         return iter(list(self._owned.values()))
 
     @property

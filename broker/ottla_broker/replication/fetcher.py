@@ -142,7 +142,7 @@ class Fetcher:
 
     @property
     def session_id(self) -> int:
-        """Of the session that the leader has given, 0: none."""
+        """The id of the session that the leader has given, 0: none."""
         return self._session.session_id
 
     def add(self, follower: Follower) -> None:
@@ -239,7 +239,7 @@ class Fetcher:
         return _Plan(ready, staying, is_busy, is_busy or is_hurried)
 
     async def _each(self, followers: Iterable[Follower]) -> AsyncIterator[Follower]:
-        """Those that are still followed when it is their turn, in slices between which the loop does other work."""
+        """The partitions that are still followed when it is their turn, in slices with turns between them."""
         for number, follower in enumerate(list(followers), 1):
             if not number % SLICE:
                 await self._clock.sleep(0)

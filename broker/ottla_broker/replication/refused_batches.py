@@ -85,7 +85,7 @@ class _RefusedBatch:
 
 
 class _Memory:
-    """Of at most `limit` refused batches, each for `lifetime_ms` after its last refusal."""
+    """Remembers at most `limit` refused batches, each for `lifetime_ms` after its last refusal."""
 
     def __init__(self, limit: int, lifetime_ms: int) -> None:
         self._limit = limit
@@ -142,7 +142,7 @@ class _Memory:
 
 
 class RefusedBatches:
-    """Those of one broker."""
+    """The refused batches of one broker."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from ottla_broker.replication.partition import Logger, Waiter
 
 
 class WakeQueue:
-    """Of one broker, on its loop."""
+    """The queue of one broker, on its loop."""
 
     def __init__(self, clock: Clock, logger: Logger) -> None:
         self._clock = clock

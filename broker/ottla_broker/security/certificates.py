@@ -94,7 +94,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def missing_hosts(certificate: Certificate, hosts: Sequence[str]) -> list[str]:
-    """Those that it does not name."""
+    """The hosts that it does not name."""
     return [host for host in hosts if not certificate.names_host(host)]
 
 

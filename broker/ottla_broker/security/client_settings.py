@@ -198,7 +198,7 @@ class _Given:
 
 
 def _names(text: str) -> list[str]:
-    """Of protocols or suites: Java's commas or OpenSSL's colons, IANA's names or OpenSSL's.
+    """The names of protocols or suites: Java's commas or OpenSSL's colons, IANA's names or OpenSSL's.
 
     >>> _names("ECDHE-RSA-AES128-GCM-SHA256:TLS_AES_128_GCM_SHA256")
     ['TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256', 'TLS_AES_128_GCM_SHA256']

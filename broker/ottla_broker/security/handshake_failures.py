@@ -16,7 +16,7 @@ _ADVICE = {
 
 
 def reason_of_failure(error: OSError) -> tuple[str, str]:
-    """Of a failed handshake: a word for metrics, and a sentence.
+    """Why a handshake failed: a word for metrics, and a sentence.
 
     OpenSSL's reasons are a closed set of words, such as CERTIFICATE_VERIFY_FAILED and NO_SHARED_CIPHER.
     """
@@ -30,7 +30,7 @@ def reason_of_failure(error: OSError) -> tuple[str, str]:
 
 
 def told_to_user(error: OSError) -> str:
-    """Of a handshake that a client has begun: what failed, and what to do where that is known."""
+    """What failed in a handshake that a client has begun, and what to do where that is known."""
     if isinstance(error, TimeoutError):
         return "it is not complete in time"
     code, sentence = reason_of_failure(error)

@@ -46,7 +46,7 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 
 def parse_principal(text: str) -> Principal:
-    """Of text such as User:alice; a name may have colons.
+    """The principal of text such as User:alice; a name may have colons.
 
     Source: SecurityUtils.parseKafkaPrincipal.
 

@@ -48,7 +48,7 @@ class LoadedTls:
 
 
 def digest_of(settings: TlsSettings) -> bytes:
-    """Of the content of the stores now. Reads files. Raises TlsError."""
+    """A digest of the content of the stores now. Reads files. Raises TlsError."""
     return _digest(*_contents(settings))
 
 
@@ -88,7 +88,7 @@ def load_client(settings: TlsSettings, now: float) -> LoadedTls:
 
 
 def _contents(settings: TlsSettings) -> tuple[bytes, bytes]:
-    """Of the key store and the trust store."""
+    """The contents of the key store and the trust store."""
     key_store, trust_store = settings.key_store, settings.trust_store
     return (
         b"" if key_store is None else content_of(key_store),

@@ -189,7 +189,7 @@ class Broker:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the current registration, -1 before the first."""
+        """The epoch of the current registration, -1 before the first."""
         return -1 if self._registration is None else self._registration.broker_epoch
 
     async def ready(self) -> None:

@@ -21,7 +21,7 @@ READ_AGAIN_S = 1.0
 
 
 class DeletedPartitions:
-    """Of one broker. Everything runs on its loop."""
+    """The deleted partitions of one broker. Everything runs on its loop."""
 
     def __init__(
         self, coordination: Coordination, clock: Clock, logger: logging.Logger | logging.LoggerAdapter[Any]

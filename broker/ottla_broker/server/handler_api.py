@@ -320,7 +320,7 @@ class RequestContext:
     def denied(
         self, operation: AclOperation, resource_type: ResourceType, names: Collection[str], *, logs: bool = True
     ) -> Set[str]:
-        """Those of a few names on which the operation is denied. A name that comes twice is asked for once.
+        """The names, of a few, on which the operation is denied. A name that comes twice is asked for once.
 
         Args:
             logs: see `may`.

@@ -100,7 +100,7 @@ class TransactionConfig:
 
 
 class ProducerAnswer(NamedTuple):
-    """Of EndTxn 5; with an error there is neither id nor epoch."""
+    """The answer to EndTxn 5; with an error there is neither id nor epoch."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -108,7 +108,7 @@ class ProducerAnswer(NamedTuple):
 
 
 class InitializeAnswer(NamedTuple):
-    """Of InitProducerId; with an error there is neither id nor epoch."""
+    """The answer to InitProducerId; with an error there is neither id nor epoch."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID

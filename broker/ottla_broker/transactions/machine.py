@@ -386,7 +386,7 @@ class Transaction:
         return None
 
     def _refuse_producer_id(self, producer_id: int) -> Answer:
-        """Of another producer, or of one that has begun the transaction before it was kept with a new producer id."""
+        """Refuses another producer, or one that has begun the transaction before it was kept with a new producer id."""
         has_begun_it = self.metadata.is_kept and producer_id == self.metadata.producer_id
         error = ErrorCode.PRODUCER_FENCED if has_begun_it else ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return Answer(error, f"the producer id is {self._producer.producer_id}")

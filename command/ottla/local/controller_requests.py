@@ -68,7 +68,7 @@ class ControllerRequests:
 
 
 def metadata_request(names: Sequence[str]) -> Any:
-    """Of these topics; of none when there are none."""
+    """Asks for these topics; for none when there are none."""
     api = codec.module(ApiKey.METADATA)
     topics = [api.MetadataRequestTopic(name=name) for name in names]
     return api.MetadataRequest(topics=topics, allow_auto_topic_creation=False)

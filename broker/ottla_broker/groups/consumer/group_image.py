@@ -60,7 +60,7 @@ class TopicView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """Of a member that speaks the classic protocol in a group of the consumer protocol (an online migration)."""
+    """What a member says that speaks the classic protocol in a group of the consumer protocol (an online migration)."""
 
     session_timeout_ms: int
     protocols: Protocols

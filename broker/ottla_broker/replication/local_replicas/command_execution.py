@@ -57,7 +57,7 @@ LeadershipListener: TypeAlias = Callable[[Sequence[Partition], Sequence[Partitio
 
 
 class CommandExecution:
-    """Of one broker.
+    """Carries out the commands of one broker.
 
     Args:
         context: what a new partition needs.

@@ -14,7 +14,7 @@ _REGISTRATION_POLL_S = 0.01
 
 
 class CommandFence:
-    """Of one incarnation of a broker. `broker_epoch` gives its epoch (the czxid of its registration), -1 before."""
+    """Fences one incarnation of a broker. `broker_epoch` gives its epoch (the czxid of its registration), -1 before."""
 
     def __init__(
         self, clock: Clock, broker_epoch: Callable[[], int], logger: logging.LoggerAdapter[logging.Logger]

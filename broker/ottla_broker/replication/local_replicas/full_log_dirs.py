@@ -46,7 +46,7 @@ def decide_full(broker_id: int, *, isr: Sequence[int], usable: Collection[int]) 
 
 
 class FullLogDirs:
-    """Of one broker. `report` has the controller send LeaderAndIsr for this broker's replicas again."""
+    """The full log directories of one broker. `report` has the controller send LeaderAndIsr for its replicas again."""
 
     def __init__(self, metadata: MetadataCache, replicas: LocalReplicas, report: Callable[[], None]) -> None:
         self._metadata = metadata

@@ -14,7 +14,7 @@ from ottla_broker.replication.fetch_client import ConnectToBroker
 
 @dataclass(frozen=True, slots=True)
 class InterBrokerContext:
-    """Of one broker.
+    """How the replicas of one broker reach other brokers.
 
     Args:
         broker_epoch: gives the epoch of this broker's registration (its czxid), -1 before the first.

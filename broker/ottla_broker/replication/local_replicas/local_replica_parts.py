@@ -15,7 +15,7 @@ from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 @dataclass(frozen=True, slots=True)
 class LocalReplicaParts:
-    """Of one broker.
+    """The parts of one broker that its replicas use.
 
     Args:
         replicas: the state of every replica on this broker.

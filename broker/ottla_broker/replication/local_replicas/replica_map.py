@@ -68,7 +68,7 @@ class LocalReplicas:
 
     @property
     def reported_offline(self) -> Collection[TopicPartition]:
-        """Those that the controller takes for offline, as they are at any time."""
+        """The replicas that the controller takes for offline, as they are at any time."""
         return self._reported_offline.keys()
 
     @property
@@ -78,7 +78,7 @@ class LocalReplicas:
 
     @property
     def power_loss_suspected(self) -> Collection[TopicPartition]:
-        """Those whose log directory may have lost what was not flushed, as they are at any time."""
+        """The replicas whose log directory may have lost what was not flushed, as they are at any time."""
         return self._power_loss_suspected.keys()
 
     @property

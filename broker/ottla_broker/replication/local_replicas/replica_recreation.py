@@ -95,7 +95,7 @@ class ReplicaRecreation:
         return [partition for partition in found if manager.get(partition) is None]
 
     def size_bytes(self, partition: TopicPartition) -> int:
-        """Of the log on the failed directory, -1 when not known."""
+        """The size of the log on the failed directory, -1 when not known."""
         known = self._log_manager.offline_logs.get(partition)
         return -1 if known is None else known.size_bytes
 

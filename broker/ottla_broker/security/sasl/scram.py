@@ -341,5 +341,5 @@ def _base64(data: bytes) -> str:
 
 
 def _exclusive_or(one: bytes, other: bytes) -> bytes:
-    """Of the length of `other`; b"" where they differ in length, which is nobody's key."""
+    """As long as `other`; b"" where they differ in length, which is nobody's key."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True)) if len(one) == len(other) else b""

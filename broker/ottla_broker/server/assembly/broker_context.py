@@ -15,7 +15,7 @@ from ottla_broker.ports.network import Connector
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """Of one broker, from when its id is known.
+    """What the parts of one broker share, from when its id is known.
 
     Args:
         connector_to: gives what connects to a listener of other brokers, by its name.

@@ -48,7 +48,7 @@ class HeldConnections:
         return len(self._held)
 
     def hold(self, connections: Iterable[HoldableConnection]) -> None:
-        """Those that are held already keep their place."""
+        """Holds connections; one that is held already keeps its place."""
         held = self._held
         for connection in connections:
             if connection not in held:

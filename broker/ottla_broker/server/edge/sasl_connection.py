@@ -315,7 +315,7 @@ class SaslConnection:
         self._decide(MechanismAnswered(self._step, self._lifetime_ms()))
 
     def _lifetime_ms(self) -> int | None:
-        """Of the session that begins now; None without an end."""
+        """How long the session lasts that begins now; None without an end."""
         step = self._step
         if not isinstance(step, Authenticated):
             return None
@@ -337,7 +337,8 @@ class SaslConnection:
         self._answer(response, is_late=is_late)
 
     def _answer_misplaced(self, error: ErrorCode) -> None:
-        """Of any API; where its response has no code at the top, or the request cannot be read, nothing is answered."""
+        """Answers a request of any API. Nothing is answered where the request cannot be read, or its response
+        has no error code at the top."""
         api_key, version, _ = self._request
         try:
             spec = codec.spec(api_key)

@@ -34,7 +34,7 @@ _METRIC: Final = "kafka_server_socketservermetrics_"
 
 
 class ListenerOutcomes:
-    """Of one listener. See `AuthenticationOutcomes`. Source: Selector.SelectorMetrics (KIP-188, KIP-368)."""
+    """The `AuthenticationOutcomes` of one listener. Source: Selector.SelectorMetrics (KIP-188, KIP-368)."""
 
     def __init__(self, metrics: Metrics, listener: str) -> None:
         def counter(name: str, help_text: str) -> Callable[[], None]:
@@ -60,7 +60,7 @@ class ListenerOutcomes:
 
 
 class SaslListeners:
-    """Of one broker.
+    """The SASL listeners of one broker.
 
     Args:
         find: the SCRAM credentials of users.

@@ -106,7 +106,7 @@ class TlsConnector:
 
 
 class TlsContexts:
-    """Of one broker. See the module.
+    """The TLS contexts of one broker. See the module.
 
     Args:
         own_name: looks up the name of this machine, which a listener without a host is advertised with.

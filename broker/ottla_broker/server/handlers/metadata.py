@@ -242,7 +242,7 @@ async def _named(
 
 
 async def _may_not_create(context: RequestContext, names: list[str]) -> Set[str]:
-    """Those of the missing topics that the principal may not create."""
+    """The missing topics that the principal may not create."""
     if context.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, logs=False):
         return NOTHING
     return await context.denied_of_many(AclOperation.CREATE, ResourceType.TOPIC, names)

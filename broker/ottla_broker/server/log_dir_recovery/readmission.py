@@ -31,7 +31,7 @@ _TRY_AGAIN_S = 5.0
 
 
 class Readmission:
-    """Of one broker. Everything runs on its loop."""
+    """Readmits the log directories of one broker. Everything runs on its loop."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ _READ_PER_PASS = 200
 
 
 class RecreationTask:
-    """Of one broker. Everything runs on its loop. `report` writes the log-directory event."""
+    """Recreates the replicas of one broker. Everything runs on its loop. `report` writes the log-directory event."""
 
     def __init__(
         self,

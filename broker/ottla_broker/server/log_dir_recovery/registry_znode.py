@@ -27,7 +27,7 @@ ROOT = "/ottla/recreated-replicas"
 
 
 class RegistryZnode:
-    """Of one broker; `files` keep it up to date from here on."""
+    """The registry of one broker; `files` keep it up to date from here on."""
 
     def __init__(self, broker_id: int, coordination: Coordination, files: ReplicaRegistryFiles) -> None:
         self._path = f"{ROOT}/{broker_id}"

@@ -69,7 +69,7 @@ class VerificationBatch:
 
     @property
     def adds_partitions(self) -> bool:
-        """Of any of the transactions."""
+        """Whether any of the transactions adds partitions."""
         return any(transaction.adds_partitions for transaction in self._transactions.values())
 
     def add(

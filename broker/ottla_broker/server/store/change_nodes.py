@@ -57,7 +57,7 @@ class ChangePath(NamedTuple):
 
 
 class ChangeNodes:
-    """Of one path and one reader. `start`, then `follow`; everything runs on the broker's loop."""
+    """The change nodes of one path, for one reader. `start`, then `follow`; everything runs on the broker's loop."""
 
     def __init__(
         self,

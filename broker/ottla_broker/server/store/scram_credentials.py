@@ -16,7 +16,7 @@ from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential
 
 
 class ScramCredentials:
-    """Of one broker."""
+    """The SCRAM credentials that one broker knows."""
 
     def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         self._logger = logger

@@ -15,7 +15,7 @@ _RETRY_S = 1.0
 
 
 class StoreWatch:
-    """Of one reader. `listen` before its first read, `follow` after it; everything runs on the broker's loop."""
+    """Watches for one reader: `listen` before its first read, `follow` after it. It runs on the broker's loop."""
 
     def __init__(self, coordination: Coordination, clock: Clock) -> None:
         self._coordination = coordination

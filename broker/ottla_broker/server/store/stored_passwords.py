@@ -20,7 +20,7 @@ class DecodedValues:
 
 
 class StoredPasswords:
-    """Of one broker.
+    """The stored passwords of one broker.
 
     Args:
         encoder: None without password.encoder.secret.

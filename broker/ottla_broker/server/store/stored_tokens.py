@@ -94,11 +94,11 @@ class StoredTokens:
 
     @property
     def known(self) -> Collection[DelegationToken]:
-        """Those that have ended and are not deleted yet included."""
+        """The tokens that are stored, with those that have ended and are not deleted yet."""
         return self._tokens.values()
 
     def hmac(self, token: DelegationToken) -> bytes:
-        """Of a known token."""
+        """The HMAC of a known token."""
         return self._hmacs.get(token.token_id) or self._secret.hmac(token.token_id)
 
     def identity(self, algorithm: ScramAlgorithm, token_id: str, salt: bytes) -> ScramIdentity | None:

@@ -429,7 +429,7 @@ def _is_dead_worker(error: Exception) -> bool:
 
 
 async def _first_timestamp(log: Log, segment: Segment) -> int:
-    """Of the segment's first batch, in ms; -1 when it has none."""
+    """The timestamp of the segment's first batch, in ms; -1 when it has none."""
     if segment.first_timestamp is None:
         file = await log.state.disk.open(segment.name(LOG))
         header = header_at(await file.read(0, HEADER_BYTES), 0)

@@ -10,7 +10,7 @@ from ottla_broker.records.batch import MAX_SEQUENCE
 
 
 class LowestSequence:
-    """Of one epoch of a producer: a newer epoch begins with sequences of its own."""
+    """The lowest sequence of one epoch of a producer: a newer epoch begins with sequences of its own."""
 
     __slots__ = ("producer_epoch", "sequence")
 

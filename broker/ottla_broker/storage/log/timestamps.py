@@ -150,7 +150,7 @@ class TimestampLookup:
                 await visit(segment, position, header)
 
     async def largest_timestamp(self, segment: Segment) -> int:
-        """Of a segment, in ms: from the last entry of its time index; -1 when it has none. Raises OSError."""
+        """The largest timestamp of a segment in ms, by its time index; -1 when it has none. Raises OSError."""
         if segment.max_timestamp is None:
             entry = last_time_entry(await self._lookup.time_index(segment), segment.base_offset)
             segment.max_timestamp, segment.max_timestamp_offset = entry or (-1, segment.base_offset)

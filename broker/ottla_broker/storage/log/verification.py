@@ -77,7 +77,7 @@ class VerificationNeeded(Exception):
 
 
 class Verifications:
-    """Those of one log, by producer id."""
+    """The verifications of one log, by producer id."""
 
     __slots__ = ("_by_producer",)
 

@@ -13,7 +13,7 @@ from ottla_broker.records.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class DirectoryCallbacks:
-    """Of one broker. What has a default may be left out by whoever has no use for it.
+    """What log directories call. What has a default may be left out by whoever has no use for it.
 
     Args:
         on_failure: a directory went offline, with the error.

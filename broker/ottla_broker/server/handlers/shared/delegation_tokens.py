@@ -17,7 +17,7 @@ def may_ask(context: RequestContext) -> bool:
 
 
 def tokens_of(services: Services, context: RequestContext) -> StoredTokens:
-    """Those of the cluster.
+    """The delegation tokens of the cluster.
 
     Raises:
         KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED; DELEGATION_TOKEN_AUTH_DISABLED without a secret key.
