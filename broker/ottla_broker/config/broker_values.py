@@ -42,6 +42,7 @@ class BrokerValues:
     """broker.id; -1 asks the coordination store for an id."""
     allow_everyone_if_no_acl_found: bool
     authorizer_class_name: str
+    principal_builder_class: str
     auto_create_topics_enable: bool
     controller_socket_timeout_ms: int
     delete_topic_enable: bool

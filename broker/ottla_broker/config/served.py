@@ -33,12 +33,12 @@ _REPLICA_SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
-_DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 LOADED_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "metric.reporters": ("org.apache.kafka.common.metrics.JmxReporter",),
-        "principal.builder.class": (_DEFAULT_PRINCIPALS,),
+        "principal.builder.class": (DEFAULT_PRINCIPALS,),
     }
 )
 """Keys that name Java classes and can change while a broker runs, with the classes whose work is done without Java."""
@@ -46,7 +46,7 @@ LOADED_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def has_default_principals(builder: str) -> bool:
     """Whether principals are those of Apache Kafka without a class for them."""
-    return builder == _DEFAULT_PRINCIPALS
+    return builder == DEFAULT_PRINCIPALS
 
 
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
@@ -60,7 +60,11 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "alter.config.policy.class.name": (bool, _JAVA_CLASS),
         "create.topic.policy.class.name": (bool, _JAVA_CLASS),
         "client.quota.callback.class": (bool, _JAVA_CLASS),
-        "principal.builder.class": (lambda value: value != _DEFAULT_PRINCIPALS, _JAVA_CLASS),
+        "principal.builder.class": (
+            lambda value: not value or ("." in value and value != DEFAULT_PRINCIPALS),
+            f"{DEFAULT_PRINCIPALS}, or the name of an installed entry point of the group ottla.principal_builders: "
+            "other Java classes cannot be loaded",
+        ),
         "replica.selector.class": (
             lambda value: value not in (None, "", *_REPLICA_SELECTORS),
             f"one of {', '.join(_REPLICA_SELECTORS)}: other Java classes cannot be loaded",

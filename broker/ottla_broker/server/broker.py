@@ -17,6 +17,7 @@ from typing import Any
 
 from ottla_broker.authorization.acls import Acls
 from ottla_broker.config import BrokerConfig, TopicConfig
+from ottla_broker.config.served import has_default_principals
 from ottla_broker.controller.controller import Controller
 from ottla_broker.controller.decisions.capacity import max_partition_replicas
 from ottla_broker.metrics import Metrics
@@ -34,6 +35,7 @@ from ottla_broker.server.assembly.authorizers import AuthorizerContext, start_au
 from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
+from ottla_broker.server.assembly.principal_builders import load_principal_builder
 from ottla_broker.server.assembly.serving import StoredState, make_serving
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.edge.advertised import advertised_endpoints
@@ -289,6 +291,7 @@ class Broker:
     def _start_steps(self) -> tuple[LifecycleStep, ...]:
         starting, recovering, joining = BrokerState.STARTING, BrokerState.RECOVERING, BrokerState.JOINING
         has_authorizer = bool(self.config.authorizer_class_name)
+        has_builder = not has_default_principals(self.config.principal_builder_class)
         tokens = self._tokens
         return (
             LifecycleStep(starting, "lock and read the log directories", self._inspect_log_dirs),
@@ -299,6 +302,7 @@ class Broker:
             LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
             *(() if tokens is None else (LifecycleStep(starting, "read the delegation tokens", tokens.start),)),
             *((LifecycleStep(starting, "start the authorizer", self._start_authorizer),) if has_authorizer else ()),
+            *((LifecycleStep(starting, "load the principal builder", self._load_builder),) if has_builder else ()),
             LifecycleStep(recovering, "load the logs", self._load_logs),
             LifecycleStep(joining, "make the parts that serve", self._make_serving),
             LifecycleStep(joining, "open the listeners", self._open_listeners),
@@ -362,6 +366,9 @@ class Broker:
             )
         )
         self._core.server.authorizer, self._acls = started
+
+    async def _load_builder(self) -> None:
+        self._core.server.principal_builder = load_principal_builder(self.config, self._logger)
 
     async def _load_logs(self) -> None:
         try:

@@ -20,7 +20,7 @@ from ottla_broker.ports.coordination import ConnectionLoss
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.security.principals import Principal
-from ottla_broker.server.assembly import authorizers
+from ottla_broker.server.assembly import authorizers, installed_packages
 from ottla_broker.server.assembly.authorizers import AuthorizerContext, StartedAuthorizer
 from ottla_broker.server.broker import Broker, StartRefused
 from tests.integration.wire import Wire
@@ -170,4 +170,4 @@ async def make_none(context: AuthorizerContext) -> StartedAuthorizer:
 
 def _install(monkeypatch: pytest.MonkeyPatch, names: Sequence[str], value: str) -> None:
     installed = EntryPoints(EntryPoint(name, value, authorizers.GROUP) for name in names)
-    monkeypatch.setattr(authorizers, "entry_points", lambda group: installed.select(group=group))
+    monkeypatch.setattr(installed_packages, "entry_points", lambda group: installed.select(group=group))

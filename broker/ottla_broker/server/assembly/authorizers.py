@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ottla_broker.authorization.acl_authorizer import AclAuthorizer
@@ -28,10 +27,12 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.config.authorizer_keys import super_users
 from ottla_broker.config.served import ACL_AUTHORIZER
 from ottla_broker.ports import Clock, Coordination
+from ottla_broker.server.assembly.installed_packages import entry_point
 from ottla_broker.server.lifecycle import StartRefused
 from ottla_broker.server.store.stored_acls import StoredAcls
 
 GROUP: Final = "ottla.authorizers"
+KEY: Final = "authorizer.class.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ async def start_authorizer(context: AuthorizerContext) -> StartedAuthorizer:
     if name == ACL_AUTHORIZER:
         return await _acl_authorizer(context)
     try:
-        factory: AuthorizerFactory = _entry_point(name).load()
+        factory: AuthorizerFactory = entry_point(KEY, name, GROUP, ACL_AUTHORIZER).load()
         return await factory(context)
     except StartRefused:
         raise
     except Exception as error:
         context.logger.exception("the authorizer %s failed", name)
-        raise StartRefused(f"authorizer.class.name: {name} failed to start: {error!r}") from error
+        raise StartRefused(f"{KEY}: {name} failed to start: {error!r}") from error
 
 
 async def _acl_authorizer(context: AuthorizerContext) -> StartedAuthorizer:
@@ -88,15 +89,3 @@ async def _acl_authorizer(context: AuthorizerContext) -> StartedAuthorizer:
     acls = StoredAcls(authorizer, context.coordination, context.clock, context.logger)
     await acls.start()
     return StartedAuthorizer(authorizer, acls)
-
-
-def _entry_point(name: str) -> EntryPoint:
-    installed = entry_points(group=GROUP)
-    found = next((one for one in installed if one.name == name), None)
-    if found is None:
-        names = ", ".join(sorted(installed.names)) or "none is installed"
-        raise StartRefused(
-            f"authorizer.class.name: {name} is neither {ACL_AUTHORIZER} nor an installed entry point of the group "
-            f"{GROUP} ({names})"
-        )
-    return found

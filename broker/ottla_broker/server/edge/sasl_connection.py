@@ -15,7 +15,7 @@ import logging
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from ottla_broker.authorization.access import Access
@@ -26,6 +26,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateResponse
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeResponse
+from ottla_broker.security.principal_builder import NoPrincipal
 from ottla_broker.security.principals import ANONYMOUS, Principal
 from ottla_broker.security.sasl.mechanism import Authenticated, Challenge, Failed, ServerMechanism, ServerStep
 from ottla_broker.server.edge.authentication import (
@@ -143,10 +144,13 @@ class SaslConnection:
         dispatch: takes an ApiVersions request: its context, the frame, and where the body begins.
         monotonic: Clock.monotonic.
         call_later: Clock.call_later.
+        build_principal: gives the principal in place of that of a mechanism; NoPrincipal where it has none. None: there
+            is no other.
     """
 
     __slots__ = (
         "_authentication",
+        "_build_principal",
         "_call_later",
         "_client",
         "_connection",
@@ -170,6 +174,7 @@ class SaslConnection:
         dispatch: Callable[[RequestContext, memoryview, int], None],
         monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
+        build_principal: Callable[[str, Principal], Principal] | None = None,
     ) -> None:
         self._client = client
         self._connection = connection
@@ -177,6 +182,7 @@ class SaslConnection:
         self._dispatch = dispatch
         self._monotonic = monotonic
         self._call_later = call_later
+        self._build_principal = build_principal
         self._authentication = Authentication()
         self._served_until = -math.inf
         """Frames that come before are the client's."""
@@ -311,8 +317,17 @@ class SaslConnection:
 
     def _give(self, token: bytes) -> None:
         assert self._mechanism is not None
-        self._step = self._mechanism.step(token)
+        self._step = self._with_built_principal(self._mechanism.step(token))
         self._decide(MechanismAnswered(self._step, self._lifetime_ms()))
+
+    def _with_built_principal(self, step: ServerStep) -> ServerStep:
+        if self._build_principal is None or not isinstance(step, Authenticated):
+            return step
+        try:
+            return replace(step, principal=self._build_principal(self._authentication.mechanism, step.principal))
+        except NoPrincipal as error:
+            logger.warning("no principal for %s:%d on %s: %s", *self._client.peer, self._client.listener, error)
+            return Failed()
 
     def _lifetime_ms(self) -> int | None:
         """How long the session lasts that begins now; None without an end."""

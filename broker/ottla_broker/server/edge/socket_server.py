@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ottla_broker.authorization.authorizer import Authorizer
@@ -20,6 +21,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, ConnectionHandler, Listener, Network, ReceiveLimits, Tls
 from ottla_broker.protocol.api import NAMES
 from ottla_broker.quotas.shares import ThrottleTimes
+from ottla_broker.security.principal_builder import AuthenticationContext, PrincipalBuilder, build_principal
 from ottla_broker.security.principals import ANONYMOUS, USER, Principal, PrincipalMapping
 from ottla_broker.server.edge import response_memory
 from ottla_broker.server.edge.cluster_action import ClusterActionRule
@@ -104,6 +106,9 @@ class SocketServer:
         self._memory_bytes = memory_bytes
         self.authorizer: Authorizer | None = None
         """Says what clients may do; None: everything. It is set before the first listener is bound."""
+        self.principal_builder: PrincipalBuilder | None = None
+        """Names the principals of clients; None: as Apache Kafka does without one. Set as `authorizer` is."""
+        self._protocols = {one.listener: one.security_protocol for one in config.listeners.bound}
         self._security = security
         self._mapping = PrincipalMapping(config.ssl_principal_mapping_rules)
         self._request_bytes = self._receive_limits("").limit_bytes
@@ -255,7 +260,7 @@ class SocketServer:
             is_privileged,
             self._accepted,
             self._cluster_action.allows(listener, connection.peer[0]),
-            None if sasl is not None or self._security.tls_of(listener) is None else self._identify,
+            None if sasl is not None else self._identification(listener, connection),
             self.authorizer,
         )
         self._connections[handler] = None
@@ -273,9 +278,31 @@ class SocketServer:
             self._connection_environment.dispatch,
             self._monotonic,
             self._clock.call_later,
+            None if self.principal_builder is None else partial(self._build_after_sasl, client.listener, connection),
         )
         client.reauthenticate = gate.reauthenticate
         return gate
+
+    def _identification(self, listener: str, connection: Connection) -> Callable[[bytes | None], Principal] | None:
+        """What names the client of a listener without SASL, by its certificate; None: it is ANONYMOUS."""
+        build = self.principal_builder
+        if build is None:
+            return None if self._security.tls_of(listener) is None else self._identify
+        context = partial(AuthenticationContext, listener, self._protocols[listener], connection.peer[0])
+        return lambda certificate: build_principal(
+            build, context(certificate, "", partial(self._identify, certificate))
+        )
+
+    def _build_after_sasl(
+        self, listener: str, connection: Connection, mechanism: str, principal: Principal
+    ) -> Principal:
+        """The principal by the builder, of a client that has authenticated by SASL. Raises NoPrincipal."""
+        assert self.principal_builder is not None
+        protocol, address = self._protocols[listener], connection.peer[0]
+        context = AuthenticationContext(
+            listener, protocol, address, connection.peer_certificate, mechanism, lambda: principal
+        )
+        return build_principal(self.principal_builder, context, by_token=principal.by_token)
 
     def _identify(self, certificate: bytes | None) -> Principal:
         """The principal of a client over TLS. Source: DefaultKafkaPrincipalBuilder.
