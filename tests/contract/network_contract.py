@@ -319,6 +319,7 @@ class NetworkContract:
             found.append((clients[0], await accepted.get()))
         return found
 
+    @pytest.mark.public_report(16)
     async def test_a_length_that_is_announced_costs_no_memory(self, network: Network) -> None:
         """Six bytes each: more than the memory would be reserved."""
         announced = await self.several(network, 20, limits())

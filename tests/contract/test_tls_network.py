@@ -183,6 +183,7 @@ class TestHandshakes:
         return accepted, listener.port
 
     @pytest.mark.parametrize("first", [b"\0\0\0\x10", b"GET / HTTP/1.1\r\n\r\n", b"\x80\x2e"])
+    @pytest.mark.public_report(15)
     async def test_a_client_without_tls_is_closed_without_a_byte(
         self, network: SocketNetwork, authority: Authority, tmp_path: Path, first: bytes
     ) -> None:
@@ -216,6 +217,7 @@ class TestHandshakes:
         assert accepted.handlers[0].reason == "TLS handshake failed: it is not complete after 0.2 s"
         assert tls.failed == ["timeout"]
 
+    @pytest.mark.public_report(17)
     async def test_a_connection_that_is_paused_when_it_is_accepted_costs_no_handshake(
         self, network: SocketNetwork, authority: Authority, tmp_path: Path
     ) -> None:

@@ -132,6 +132,7 @@ def test_the_star_is_a_user_and_an_address_and_nothing_else() -> None:
         ((acl("secret", WRITE, host="10.0.0.8"),), False),
     ],
 )
+@pytest.mark.public_report(18)
 def test_whether_an_operation_is_allowed_on_any_name(acls: tuple[AclBinding, ...], is_allowed: bool) -> None:
     assert authorizer_of(*acls).allows_any(ALICE, ADDRESS, WRITE, TOPIC) is is_allowed
 

@@ -245,6 +245,8 @@ class TestRefused:
         path = authority.issue(HOST, days=days).write(tmp_path / "store")
         assert f"the certificate of CN=broker {reason}" in refused(settings(key_store(path)))
 
+    @pytest.mark.public_report(5)
+    @pytest.mark.public_report(6)
     def test_a_certificate_without_a_name_that_is_advertised(
         self, authority: Authority, issued: Issued, tmp_path: Path
     ) -> None:

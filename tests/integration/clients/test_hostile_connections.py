@@ -119,6 +119,7 @@ def test_half_open_handshakes_hold_little_memory_and_keep_nobody_out(
     await_that(target.serves, "the broker serves when they are gone")
 
 
+@pytest.mark.public_report(17)
 def test_wrong_passwords_keep_nobody_out_and_leave_nothing(target: Target) -> None:
     wrong = {
         **target.stores.unnamed,

@@ -375,6 +375,7 @@ def _log_in_by_a_token(running: RunningCluster, security: Security) -> bytes:
     return bytes(made.hmac)
 
 
+@pytest.mark.public_report(14)
 def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -431,6 +432,7 @@ def test_a_password_of_plain_changes_while_the_brokers_run(stores: Stores) -> No
 # Who does not authenticate
 
 
+@pytest.mark.public_report(16)
 def test_half_open_connections_are_closed_in_time_and_hold_next_to_nothing(stores: Stores) -> None:
     """Frames are bounded before authentication, announced or not, and good clients are served beside them."""
     with _cluster("SASL_PLAINTEXT", stores, **{"ottla.sasl.timeout.ms": "3000"}) as running:

@@ -321,6 +321,7 @@ def test_the_listener_of_the_brokers_refuses_who_has_no_certificate(
 
 @pytest.mark.java
 @pytest.mark.kcat
+@pytest.mark.public_report(7)
 def test_a_new_certificate_is_served_while_clients_go_on(
     machine: JavaMachine, fleet: RunningCluster, stores: Stores, security: Security, name: str
 ) -> None:

@@ -97,6 +97,7 @@ async def test_both_directions_of_a_listener_between_brokers_have_its_keys(runni
     assert running.metric('ottla_ssl_certificate_expiry_seconds{listener="SSL",store="keystore"} 3')
 
 
+@pytest.mark.public_report(7)
 async def test_a_new_certificate_is_served_and_the_old_context_is_left_as_it_is(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +110,24 @@ async def test_a_new_certificate_is_served_and_the_old_context_is_left_as_it_is(
     assert f"listener SSL (server) has new keys and certificates: CN=broker, serial {running.serial}" in caplog.text
 
 
+@pytest.mark.public_report(20)
+async def test_another_authority_is_trusted_in_both_directions_once_the_trust_store_has_it(running: Running) -> None:
+    connector = running.contexts.connector_to(SocketNetwork(), "SSL")
+    assert isinstance(connector, TlsConnector)
+    client = connector.tls
+    assert isinstance(client, ListenerTls)
+
+    def trusted() -> list[set[str]]:
+        ders = [one.context().get_ca_certs(binary_form=True) for one in (running.of_listener, client)]
+        return [{x509.load_der_x509_certificate(der).subject.rfc4514_string() for der in one} for one in ders]
+
+    assert trusted() == [{"CN=an authority"}] * 2
+    running.trust(Authority("the next authority").trust_pem)
+    await running.contexts.refresh()
+    assert trusted() == [{"CN=an authority", "CN=the next authority"}] * 2
+
+
+@pytest.mark.public_report(7)
 async def test_a_symlink_that_turns_is_a_change(running: Running, tmp_path: Path) -> None:
     """Kubernetes changes a Secret so."""
     serial = running.serial
@@ -121,6 +140,7 @@ async def test_a_symlink_that_turns_is_a_change(running: Running, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nhalf", None])
+@pytest.mark.public_report(7)
 async def test_what_cannot_be_used_leaves_the_old_one_in_force_with_one_line(
     running: Running, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +194,7 @@ async def test_a_start_with_a_store_that_cannot_be_used_is_refused(tmp_path: Pat
     one.clock.cancel_all()
 
 
+@pytest.mark.public_report(5)
 async def test_a_start_with_a_certificate_that_does_not_name_what_is_advertised_is_refused(tmp_path: Path) -> None:
     one = Running(tmp_path)
     one.issue("another.example")

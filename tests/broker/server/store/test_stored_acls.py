@@ -112,6 +112,7 @@ def test_the_znodes_are_those_that_apache_kafka_writes() -> None:
     with_two(scenario)
 
 
+@pytest.mark.public_report(12)
 def test_the_first_acls_of_a_resource_from_two_brokers_at_once_both_hold() -> None:
     async def scenario(two: Two) -> None:
         await two.start()
@@ -152,6 +153,7 @@ def test_the_last_acl_of_a_resource_deletes_its_znode() -> None:
     with_two(scenario)
 
 
+@pytest.mark.public_report(13)
 def test_what_changes_while_a_broker_loads_is_seen() -> None:
     """Whenever in the load it changes: a millisecond later each time, until it is loaded before."""
     for delay_ms in range(1000):
