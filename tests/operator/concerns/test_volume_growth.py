@@ -61,6 +61,22 @@ async def test_a_log_directory_that_will_be_full_within_a_day_is_reported_and_th
     assert fleet.condition("Ready")[0] == "True" and _requested(fleet) == "100Gi"
 
 
+async def test_a_new_process_says_what_status_says_until_it_knows_a_rate() -> None:
+    fleet = await _running()
+    left = await _fill(fleet, gib_per_h=8.0)
+    told = fleet.condition("DiskSpace")
+    assert told[1] == "FillingUp"
+    fleet.restart_operator()
+    fleet.kubernetes.writes.clear()
+    for _ in range(6):
+        await fleet.step()
+        assert fleet.condition("DiskSpace") == told
+        fleet.environment.passed_s += 290
+    assert fleet.kubernetes.writes == []
+    await _fill(fleet, gib_per_h=0, hours=1, free=left)  # and nothing fills up any more
+    assert fleet.condition("DiskSpace")[0] == "True"
+
+
 async def test_a_steady_rate_is_written_once_for_each_step_and_not_with_each_look() -> None:
     fleet = await _running()
     await _fill(fleet, gib_per_h=2.0, hours=10, free=30.0)

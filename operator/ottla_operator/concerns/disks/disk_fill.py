@@ -29,21 +29,29 @@ RELIEF = 1.5
 
 @dataclass(slots=True)
 class FreeSpaceHistory:
-    """The samples of each log directory: (seconds, free bytes). It is in memory; a new process begins again.
+    """The samples of each log directory: (seconds, free bytes). It is in memory; a new process begins again, and knows
+    no rate before `spans_a_rate`.
 
     A key has the capacity of the volume in it, so that a volume that has grown begins with a new history.
     """
 
     samples: dict[Hashable, list[tuple[float, int]]] = field(default_factory=dict)
     _warnings: dict[Hashable, int] = field(default_factory=dict)
+    _began_s: float | None = None
 
     def add(self, key: Hashable, now_s: float, free_bytes: int) -> None:
         """Notes the free bytes, unless the last sample is younger than SAMPLE_S."""
+        if self._began_s is None:
+            self._began_s = now_s
         kept = self.samples.setdefault(key, [])
         if not kept or now_s - kept[-1][0] >= SAMPLE_S:
             kept.append((now_s, free_bytes))
             while kept and now_s - kept[0][0] > WINDOW_S:
                 del kept[0]
+
+    def spans_a_rate(self, now_s: float) -> bool:
+        """Whether the first sample is old enough for a rate of the directories that were there then."""
+        return self._began_s is not None and now_s - self._began_s >= SHORTEST_S
 
     def warning(self, key: Hashable) -> int | None:
         """Within how many hours the directory will be full, one of WARNING_HOURS; None when not within a day."""

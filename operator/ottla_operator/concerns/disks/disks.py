@@ -99,7 +99,7 @@ def decide_disks(
     """
     if wrong := _unusable(snapshot):
         claims = {number: existing_claims(snapshot, number) for number in identities.racks}
-        return DisksDecision(ConcernDecision((wrong, space_condition(observation.filling))), claims, can_use=False)
+        return DisksDecision(ConcernDecision((wrong, space_condition(snapshot, observation))), claims, can_use=False)
     desired: list[Obj] = []
     claims = {}
     faults: list[Condition] = []
@@ -182,7 +182,7 @@ def decide_disks(
     is_replacing = bool(replacing.begin or replacing.under_way)
     is_waiting = is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine)
     wake = min([*([5.0] if is_waiting else []), *filter(None, [drains.requeue_after_s])], default=None)
-    conditions = (condition, space_condition(observation.filling))
+    conditions = (condition, space_condition(snapshot, observation))
     empties = drains.cordons or drains.moves
     actions = (EmptyLogDirs(drains.cordons, drains.moves),) if empties else ()
     decision = ConcernDecision(conditions, tuple(desired), replacing.delete, wake, actions)

@@ -31,7 +31,10 @@ class DiskObserver:
             admin: None before any broker was reached.
             refused_moves: see `DiskObservation`.
         """
-        return DiskObservation(await self._log_dirs(snapshot, admin), self._filling(snapshot), refused_moves)
+        now_s = datetime.fromisoformat(snapshot.now).timestamp()
+        filling = self._filling(snapshot, now_s)
+        knows_rates = self._free_space.spans_a_rate(now_s)
+        return DiskObservation(await self._log_dirs(snapshot, admin), filling, knows_rates, refused_moves)
 
     async def _log_dirs(self, snapshot: Snapshot, admin: KafkaAdmin | None) -> Mapping[int, Sequence[LogDirContents]]:
         """Asks no broker at rest."""
@@ -48,10 +51,9 @@ class DiskObserver:
             self._log.info("no report of the log directories of broker %s", ", ".join(silent))
         return found
 
-    def _filling(self, snapshot: Snapshot) -> dict[tuple[int, str], int]:
+    def _filling(self, snapshot: Snapshot, now_s: float) -> dict[tuple[int, str], int]:
         """The log directories that will be full within a day: in how many hours, by broker and disk."""
         found: dict[tuple[int, str], int] = {}
-        now_s = datetime.fromisoformat(snapshot.now).timestamp()
         keys: set[Hashable] = set()
         for number, disk, free_bytes, capacity in reported_space(snapshot):
             key = (number, disk, capacity)

@@ -15,12 +15,14 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISK_SPACE
 from ottla_operator.api.conditions import Condition, condition_false, condition_true
 from ottla_operator.api.objects import CLAIM, Obj, dig, label, name_of
+from ottla_operator.concerns.disks.observation import DiskObservation
 from ottla_operator.facts.broker_claims import log_dir, mounted_claim
 from ottla_operator.facts.snapshot import Snapshot
 from ottla_operator.facts.volume_expansion import allows_expansion, requested_size
 
 GIB = 1 << 30
 SHOWN = 5
+_FILLING_UP = "FillingUp"
 GROW_WITHIN_H = 6
 """Some storage resizes a volume only once in so many hours, so the last step has to last that long."""
 
@@ -38,16 +40,21 @@ def reported_space(snapshot: Snapshot) -> list[tuple[int, str, int, str]]:
     return found
 
 
-def space_condition(filling: Mapping[tuple[int, str], int]) -> Condition:
-    """DiskSpace: which log directories will be full within a day at the rate of the last day."""
+def space_condition(snapshot: Snapshot, observation: DiskObservation) -> Condition:
+    """DiskSpace: which log directories will be full within a day at the rate of the last day; what status says of it
+    while this process knows no rate."""
+    if not observation.knows_rates:
+        for before in snapshot.status("conditions") or []:
+            if (before.get("type"), before.get("reason")) == (DISK_SPACE, _FILLING_UP):
+                return condition_false(DISK_SPACE, _FILLING_UP, str(before.get("message", "")))
     texts = [
         f"log directory {disk} of broker {number} is full within {hours} h"
-        for (number, disk), hours in sorted(filling.items())
+        for (number, disk), hours in sorted(observation.filling.items())
     ]
     if not texts:
         return condition_true(DISK_SPACE)
     more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return condition_false(DISK_SPACE, "FillingUp", f"at the rate of the last day {'; '.join(texts[:SHOWN])}{more}")
+    return condition_false(DISK_SPACE, _FILLING_UP, f"at the rate of the last day {'; '.join(texts[:SHOWN])}{more}")
 
 
 def is_grown_by_itself(disk: DiskSpec, live: Obj) -> bool:
