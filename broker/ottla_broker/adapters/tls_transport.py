@@ -1,7 +1,8 @@
 """The TLS transport: OpenSSL on the non-blocking socket of a connection.
 
-OpenSSL reads and writes records of at most 16 KiB. So `receive` fills the room that it has with several of them, up to
-a bound for each call, and `send` joins small buffers up to the size of a record.
+OpenSSL reads and writes records of at most 16 KiB, of which some clients make small ones. So `receive` fills the room
+that it has with several of them, up to a bound for each call, and `send` joins small buffers up to the size of a
+record.
 
 Bytes that OpenSSL has decrypted and nobody has read are not seen by the poll: `pending` tells of them.
 
@@ -30,7 +31,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
@@ -44,6 +45,10 @@ HELLO_HEAD_BYTES = 5
 _CALL_BYTES = 512 * 1024
 """So much is decrypted or encrypted in one call, about 0.3 ms of the loop."""
 _FILE_BYTES = 256 * 1024
+_LARGE_ROOM = 32 * 1024
+"""Where there is so much room a large frame is coming, maybe in many small records: librdkafka makes one of each record
+batch's header and of each record's value. So it is read on until nothing is left, at the price of one system call
+more. In less room a record that is not full ends the call."""
 _SOL_TLS, _TLS_TX = 282, 1
 
 _file_buffer = bytearray(_FILE_BYTES)
@@ -222,18 +227,18 @@ class TlsTransport:
     def _receive(self, view: memoryview) -> int:
         self.receive_waits_for_send = False
         tls = self._tls
-        read = tls.recv_into
+        read: Callable[[int, memoryview], int] = tls.read  # type: ignore[assignment]  # into a buffer: how many
         room = min(len(view), _CALL_BYTES)
         filled = 0
         try:
             while filled < room:
-                count = read(view[filled:room])
+                count = read(room - filled, view[filled:room])
                 if count == 0:
                     self._is_over = True
                     break
                 filled += count
-                if count < RECORD_BYTES and not tls.pending():
-                    break  # a record that is not full is mostly the last: the poll tells of more
+                if count < RECORD_BYTES and room < _LARGE_ROOM and not tls.pending():
+                    break  # it is mostly the last: the poll tells of more
         except ssl.SSLWantReadError:
             if not filled:
                 raise BlockingIOError from None
