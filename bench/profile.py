@@ -22,6 +22,7 @@ from typing import Annotated
 
 import typer
 
+from bench import tls
 from bench.java import LoadResult
 from bench.scenarios import BY_NAME, FULL, Request
 from bench.systems import NULL_BROKER, OURS, System
@@ -51,12 +52,14 @@ def main(
     work = out / "profile-work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    profiled = System(system, work / system, chosen.brokers)
+    keys = tls.make(work) if chosen.is_tls else None
+    profiled = System(system, work / system, chosen.brokers, tls=keys)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         profiled.start()
         profiled.create_topic("profile", chosen.partitions, chosen.brokers)
-        request = Request(work, profiled, "profile", replace(FULL, records=records, requests=max(1, records // 10)))
+        volume = replace(FULL, records=records, requests=max(1, records // 10))
+        request = Request(work, profiled, "profile", volume, is_tls=chosen.is_tls)
         if scenario.startswith("consume"):
             BY_NAME["produce-java-64k"].load(request)
         chosen.load(request)

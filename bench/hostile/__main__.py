@@ -1,5 +1,6 @@
 """`python -m bench.hostile`: what one hostile client costs another, beside Apache Kafka 3.9.1 in one run.
 
+    python -m bench.hostile --attacks          # a minute: only what is no request of many elements; no page
     python -m bench.hostile --quick            # some minutes: the newest versions, 1 MB, some APIs; no page
     python -m bench.hostile --page             # every API and field, and writes the page: some 50 minutes
     python -m bench.hostile --system apache_kafka    # the same requests to Apache Kafka alone: hours
@@ -16,6 +17,7 @@ Each row that is measured is in build/hostile/ at once.
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import subprocess
 import sys
@@ -33,12 +35,13 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import machine
-from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, produce_to_many
+from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, Target, produce_to_many
 from bench.hostile.good_client import LIMIT_S
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
 from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS, System, ask
+from bench.tls import make as make_tls
 from bench.usage import resident_bytes
 from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
@@ -67,7 +70,11 @@ class Attacked:
         if self.http_port:
             self._properties["ottla.http.listener"] = f"127.0.0.1:{self.http_port}"
         self._work = work / name
-        self.system = System(name, self._work, properties=self._properties)
+        keys = work / f"{name}-keys"
+        keys.mkdir()
+        self._tls = make_tls(keys)
+        self._properties["ssl.client.auth"] = "required"
+        self.system = System(name, self._work, properties=self._properties, tls=self._tls)
         self._good: subprocess.Popen[str] | None = None
         self.versions: dict[int, int] = {}
 
@@ -93,8 +100,12 @@ class Attacked:
     def restart(self) -> None:
         """A new one: this one does not answer any more."""
         self.stop()
-        self.system = System(self.name, self._work, properties=self._properties)
+        self.system = System(self.name, self._work, properties=self._properties, tls=self._tls)
         self.start()
+
+    @property
+    def target(self) -> Target:
+        return Target(self.system.ports[0], self.system.tls_ports[0], self.http_port, self._tls)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.system.ports[0]), timeout=LIMIT_S)
@@ -176,11 +187,15 @@ def main(
     quick: Annotated[bool, typer.Option(help="three minutes: some APIs, 1 MB")] = False,
     all_versions: Annotated[bool, typer.Option(help="every version of every API")] = False,
     page: Annotated[bool, typer.Option("--page", help="write docs/operating/benchmark-hostile.md")] = False,
+    attacks: Annotated[bool, typer.Option("--attacks", help="only the attacks; no page")] = False,
     system: Annotated[list[str] | None, typer.Option(help="only these of ours, apache_kafka")] = None,
     goes_on: Annotated[bool, typer.Option("--continue", help="keep the rows that a run before has measured")] = False,
 ) -> None:
     console = Console()
-    kind = "quick" if quick else "all-versions" if all_versions else "page"
+    if page and attacks:
+        raise typer.BadParameter("--attacks measures a part, and writes no page")
+    _raise_open_files()
+    kind = "attacks" if attacks else "quick" if quick else "all-versions" if all_versions else "page"
     results = MeasuredRows(RESULTS / f"{kind}.jsonl", goes_on=goes_on)
     with tempfile.TemporaryDirectory(prefix="ottla-hostile-") as work:
         measured = [Attacked(name, Path(work)) for name in system or (OURS, APACHE_KAFKA)]
@@ -192,7 +207,8 @@ def main(
             todo = [
                 each
                 for each in the_measures(measured, quick=quick, all_versions=all_versions)
-                if is_left(names, results.table.get(each.name, {}), is_attack=each.name in ATTACKS)
+                if (each.name in ATTACKS or not attacks)
+                and is_left(names, results.table.get(each.name, {}), is_attack=each.name in ATTACKS)
             ]
             for each in track(todo, "measuring", console=console):
                 act = each.prepare()
@@ -204,8 +220,7 @@ def main(
         finally:
             for one in measured:
                 one.stop()
-    options = {"quick": " --quick", "all-versions": " --page --all-versions", "page": " --page"}
-    command = "python -m bench.hostile" + options[kind]
+    command = "python -m bench.hostile" + {"all-versions": " --page --all-versions"}.get(kind, f" --{kind}")
     text = page_of(
         names, results.table, command, machine.description(), left_out(quick=quick, all_versions=all_versions)
     )
@@ -216,6 +231,12 @@ def main(
     console.print(f"{len(results.table)} rows, {len(missed)} miss the goal" + "".join(f"\n  {name}" for name in missed))
     if missed:
         raise typer.Exit(1)
+
+
+def _raise_open_files() -> None:
+    """An attack holds a thousand connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Measure(NamedTuple):
@@ -282,7 +303,7 @@ def _prepared(row: Row, content: Content, size: int, most: int | None = None) ->
 
 def _attack(attack: Attack) -> Callable[[Attacked], str]:
     def act(one: Attacked) -> str:
-        attack(one.system.ports[0], one.http_port)
+        attack(one.target)
         return ""
 
     return act
