@@ -10,6 +10,7 @@ import contextlib
 import resource
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,23 @@ def test_half_open_handshakes_hold_little_memory_and_keep_nobody_out(
         held = target.resident_bytes - before
         assert held < HALF_OPEN * MOST_BYTES_OF_EACH, f"{held / HALF_OPEN:.0f} bytes each"
     await_that(target.serves, "the broker serves when they are gone")
+
+
+def test_a_renegotiation_ends_the_connection_of_whoever_asks_for_it(target: Target) -> None:
+    """In TLS 1.2 a client may ask for handshakes without end within one connection, where that is allowed."""
+    command = [
+        "openssl",
+        "s_client",
+        "-connect",
+        f"127.0.0.1:{target.tls}",
+        "-tls1_2",
+        "-CAfile",
+        str(target.stores.trust),
+    ]
+    asked = subprocess.run(command, input=b"R\nR\n", capture_output=True, timeout=LIMIT_S, check=False)
+    assert b"Verify return code: 0" in asked.stdout, asked.stderr
+    assert asked.stderr.count(b"RENEGOTIATING") == 1 and b"no renegotiation" in asked.stderr
+    assert target.serves()
 
 
 @pytest.mark.public_report(17)
