@@ -18,8 +18,10 @@ from typing import Final
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
+KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 _NOT_SERVED: Final = {
-    "com.sun.security.auth.module.Krb5LoginModule": "GSSAPI",
+    KERBEROS_MODULE: "GSSAPI",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
 }
 _FLAGS = ("required", "requisite", "sufficient", "optional")
@@ -37,6 +39,7 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.|\Z)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "": "\uffff"}
+_ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
 
 
 class JaasError(ValueError):
@@ -69,6 +72,48 @@ def parse_jaas(text: str) -> JaasEntry:
     if len(entries) > 1:
         raise JaasError(f"it names {len(entries)} login modules, and one is allowed")
     return entries[0]
+
+
+def parse_login_file(text: str, section: str) -> str | None:
+    """The login module of one section of a login configuration file (java.security.auth.login.config), as a line.
+
+    >>> parse_login_file('Client { a.B required user="x y"; }; Server { c.D required; };', "Client")
+    '"a.B" required "user"="x y";'
+
+    Returns:
+        What `parse_jaas` takes; None when the file does not have the section.
+
+    Raises:
+        JaasError: the file is malformed, has a section twice, another number of modules than one in this section, or a
+            property of Java in a value of it.
+
+    Source: sun.security.provider.ConfigFile.
+    """
+    tokens = _tokens(text)
+    sections: dict[str, list[JaasEntry]] = {}
+    for kind, name in tokens:
+        if kind not in ("word", "quoted") or next(tokens, None) != ("other", "{"):
+            raise JaasError(f"section {len(sections) + 1} is not NAME {{ MODULE FLAG OPTIONS; }};")
+        if name in sections:
+            raise JaasError(f"section {len(sections) + 1} has the name of one before")
+        entries = sections[name] = []
+        while (token := next(tokens, ("end", ""))) != ("other", "}"):
+            entries.append(_entry(*token, tokens))
+        if next(tokens, None) != ("other", ";"):
+            raise JaasError(f"section {len(sections)} does not end with a semicolon")
+    found = sections.get(section)
+    if found is None:
+        return None
+    if len(found) != 1:
+        raise JaasError(f"section {section} names {len(found)} login modules, and one is allowed")
+    if any("${" in value for value in found[0].options.values()):
+        raise JaasError(f"section {section} refers to a property of Java (${{...}}), and there are none here")
+    options = "".join(f" {_quoted(key)}={_quoted(value)}" for key, value in found[0].options.items())
+    return f"{_quoted(found[0].module)} required{options};"
+
+
+def _quoted(value: str) -> str:
+    return '"' + "".join(_ESCAPED.get(one, one) for one in value) + '"'
 
 
 def check_module(entry: JaasEntry, module: str, mechanism: str) -> None:
