@@ -28,6 +28,7 @@ from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.tls import check_tls
 from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import ConfigError, Known, trimmed
+from ottla_broker.config.zookeeper_security import check_zookeeper_security
 
 ChangeListener = Callable[[tuple[str, ...]], None]
 """Called with the names whose value in force has changed, in alphabetical order."""
@@ -62,6 +63,7 @@ class BrokerConfig(BrokerValues):
         check_start(self)
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
         check_tls(self, self.listeners)
+        check_zookeeper_security(self.by_name)
         check_authorizer(self)
         check_sasl(self, self.listeners)
         password_encoder(self)

@@ -71,7 +71,6 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         ),
         "process.roles": (bool, "KRaft is not built: leave it empty and give zookeeper.connect"),
         "zookeeper.metadata.migration.enable": (lambda value: value, "KRaft is not built"),
-        "zookeeper.set.acl": (lambda value: value, "access control of znodes is not served yet"),
         "zookeeper.ssl.crl.enable": (lambda value: value, "put lists of revoked certificates into the trust store"),
         "zookeeper.ssl.ocsp.enable": (lambda value: value, "OCSP is not served"),
         "remote.log.storage.system.enable": (lambda value: value, _NO_TIERED_STORAGE),
