@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla_broker.adapters import descriptors, memory
 from ottla_broker.adapters.clock import LoopClock
@@ -20,8 +20,12 @@ from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.tls import zookeeper_tls_settings
+from ottla_broker.config.zookeeper_security import SET_ACL, zookeeper_login
 from ottla_broker.jobs import JOBS, PROMPT_JOBS
 from ottla_broker.ports import Coordination, Ports
+
+if TYPE_CHECKING:
+    from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 
 T = TypeVar("T")
 
@@ -75,6 +79,17 @@ def freeze_garbage() -> None:
 
 def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     """The coordination store at `zookeeper.connect`, not started."""
+    session = zookeeper_session(config)
+    if config.by_name[SET_ACL]:
+        from ottla_broker.coordination.open_znodes import OpenZnodesWarning
+
+        OpenZnodesWarning(session, config.zookeeper_connect or "", zookeeper_logger(config.broker_id))
+    return session
+
+
+def zookeeper_session(config: BrokerConfig, *, makes_chroot: bool = True) -> ZooKeeperCoordination:
+    """A session with `zookeeper.connect`, not started. `makes_chroot`: a missing one is created at the start."""
+    from ottla_broker.coordination.znode_acls import open_acl, secure_acl
     from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 
     logger = zookeeper_logger(config.broker_id)
@@ -91,6 +106,9 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
         connection_timeout_ms=config.zookeeper_connection_timeout_ms or session_timeout_ms,
         logger=logger,
         tls=tls,
+        login=zookeeper_login(config.by_name),
+        acl_of=secure_acl if config.by_name[SET_ACL] else open_acl,
+        makes_chroot=makes_chroot,
     )
 
 

@@ -1,6 +1,6 @@
 """One ZooKeeper session on kazoo, on kazoo's thread; `zookeeper` is the part on the event loop.
 
-kazoo runs without its recipes, retries and worker threads. Seven differences, each held by a test:
+kazoo runs without its recipes, retries and worker threads. Eight differences, each held by a test:
 
 - Responses and watch events are handled on the connection's thread, so that they reach the event loop in the order in
   which the server sent them. kazoo's two worker threads would lose the order.
@@ -14,6 +14,9 @@ kazoo runs without its recipes, retries and worker threads. Seven differences, e
 - This also applies while requests are sent. kazoo resets its read timeout with every request that it sends.
 - TLS has a context of ours (`ottla_broker.security`), read again for each connection, and bytes that OpenSSL has
   decrypted and nobody has read are not waited for.
+- SASL (DIGEST-MD5) is ours, and comes before the session counts as connected: kazoo reports it first, and its library
+  for SASL is not kept up. A server that refuses, or does not prove that it knows the password, is left for the next. A
+  session that no server has let in for its timeout is given up, since each try keeps its ephemeral nodes alive.
 - An expired session ends the client. kazoo opens a new session in the same client, and a call of a component that has
   not seen EXPIRED yet would run in the new session.
 """
@@ -32,15 +35,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import GetData, read_buffer, stat_struct
+from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
+from kazoo.protocol.serialization import SASL, Connect, GetData, read_buffer, stat_struct
 from kazoo.protocol.states import Callback, KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
 
+from ottla_broker.security.sasl.digest_md5 import DigestError, check_proof, respond
+
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from ottla_broker.security.sasl.login import SaslLogin
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
@@ -55,8 +62,23 @@ ANSWER_PART = 1 / 6
 """The part of the session timeout that the server has at least to respond to a request."""
 _KAZOO_SILENCE_PART = 2 / 3
 """kazoo's read timeout as a part of the session timeout. kazoo sends a ping after half of it."""
+REFUSALS_LOGGED_EVERY_S = 60.0
+_AUTH_FAILED, _SASL_REQUIRED = AuthFailedError.code, -124
 SET_WATCHES_BYTES = 128 * 1024
 """Paths per SetWatches request, well below the server's jute.maxbuffer."""
+
+
+class SaslRequired(AuthFailedError):  # type: ignore[misc]
+    """The server takes sessions with SASL alone (SESSIONCLOSEDREQUIRESASLAUTH, which kazoo does not know)."""
+
+    code = _SASL_REQUIRED
+
+
+EXCEPTIONS[_SASL_REQUIRED] = SaslRequired
+
+
+class _LoginFailed(BaseException):
+    """SASL has failed with a server. No Exception: kazoo logs each with its traceback, and they may be many."""
 
 
 class LinkState(Enum):
@@ -131,10 +153,14 @@ def first_patience_s(session_timeout_s: float, server_count: int) -> float:
 
 
 class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
-    """Tries every server before the session expires, and abandons a server that does not respond."""
+    """Tries every server before the session expires, abandons a server that does not respond, and authenticates."""
 
-    def __init__(self, client: KazooClient, timeout_s: float) -> None:
+    def __init__(self, client: KazooClient, timeout_s: float, login: SaslLogin | None) -> None:
         super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
+        self._login = login
+        self.sasl_failure = ""
+        """Why the last server has refused, or was refused; "" when it did not."""
+        self._refused_since = self._refusal_logged_at = -math.inf
         self._timeout_s = timeout_s
         self._first_patience_s = self._patience_s = first_patience_s(timeout_s, len(client.hosts))
         self._wants_longer = False
@@ -151,6 +177,21 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         finally:
             self._wants_longer = not self._is_connected and time.monotonic() - began >= self._patience_s
 
+    def _connect_attempt(self, host: str, hostip: str, port: int, retry: KazooRetry) -> Any:
+        """STOP_CONNECTING ends the client, as kazoo has it; None leads to the next server."""
+        try:
+            return super()._connect_attempt(host, hostip, port, retry)
+        except _LoginFailed as refused:
+            now = time.monotonic()
+            if not self.sasl_failure:
+                self._refused_since = now
+            self.sasl_failure = str(refused)
+            if now - self._refusal_logged_at >= REFUSALS_LOGGED_EVERY_S:
+                self._refusal_logged_at = now
+                self.logger.warning("no session with ZooKeeper %s:%s, trying again: %s", host, port, refused)
+            has_tried_enough = now - self._refused_since >= self._timeout_s
+            return STOP_CONNECTING if self.client._session_id and has_tried_enough else None
+
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         """Returns kazoo's read and connect timeout in ms, and sets `_timeout_s` to the negotiated session timeout."""
         self._is_connected = False
@@ -165,7 +206,30 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(min(timeout, self._patience_s), request, xid)
         self._patience_s = self._first_patience_s
+        if isinstance(request, Connect) and answer[0].time_out > 0 and self._login is not None:
+            try:
+                self._log_in(self._login)
+            except DigestError as error:
+                raise _LoginFailed(f"SASL as user {self._login.username!r}: {error}") from None
+            self.sasl_failure = ""
         return answer
+
+    def _log_in(self, login: SaslLogin) -> None:
+        """Raises DigestError when the server does not let us in, or does not prove that it knows the password."""
+        challenge = self._ask_sasl(b"", 1)
+        if not challenge:
+            raise DigestError("the server does not have it: its JAAS file has no section Server")
+        response = respond(challenge, login.username, login.password)
+        check_proof(self._ask_sasl(response.token, 2), response)
+
+    def _ask_sasl(self, token: bytes, xid: int) -> bytes:
+        self._submit(SASL(token), self._patience_s, xid)
+        header, buffer, offset = self._read_header(self._patience_s)
+        if header.err in (_AUTH_FAILED, _SASL_REQUIRED):
+            raise DigestError("the server refuses the user or the password")
+        if header.err or header.xid != xid:
+            raise DigestError(f"the server answers with error {header.err}")
+        return SASL.deserialize(buffer, offset)[0] or b""
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if self._is_connected:
@@ -254,8 +318,9 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         hosts: without chroot, which the adapter adds and strips.
         timeout_s: the requested session timeout in seconds.
         session: id and password of the session to attach to.
-        tls: gives the context of a new connection; None for bytes as they are.
         on_state: called on the connection's thread; must not block.
+        tls: gives the context of a new connection; None for bytes as they are.
+        login: authenticates each new connection; None for none.
     """
 
     def __init__(
@@ -265,7 +330,9 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         session: tuple[int, bytes] | None,
         on_state: Callable[[SessionClient, LinkState], None],
         logger: logging.Logger,
+        *,
         tls: Callable[[], SSLContext] | None = None,
+        login: SaslLogin | None = None,
     ) -> None:
         self.logger: logging.Logger
         self._absent: set[str] = set()
@@ -280,12 +347,14 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             ),
             logger=logger,
         )
-        self._connection = _PatientConnection(self, timeout_s)
+        self._connection = _PatientConnection(self, timeout_s, login)
 
     @property
-    def tls_failure(self) -> str:
-        """Why the last TLS handshake failed; "" when it did not."""
-        return str(self.handler.tls_failure)
+    def refusal(self) -> str:
+        """Why the last connection came to nothing, when TLS or SASL is the reason; else ""."""
+        if self.handler.tls_failure:
+            return f"TLS: {self.handler.tls_failure}"
+        return str(self._connection.sasl_failure)
 
     @property
     def session(self) -> tuple[int, bytes]:

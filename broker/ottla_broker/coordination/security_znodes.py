@@ -50,10 +50,10 @@ SECURE_ROOTS = (
     f"{EXTENDED_ACLS}/prefixed",
     EXTENDED_ACL_CHANGES,
 )
-"""With zookeeper.set.acl, only their creator may write below these paths; anyone may read, except `SENSITIVE_ROOTS`."""
+"""With zookeeper.set.acl, only their creator may write below these paths; anyone may read, except `SENSITIVE_ROOTS`.
+`znode_acls` has the rule for a path."""
 
 SENSITIVE_ROOTS = ("/config/users", "/config/brokers", DELEGATION_TOKENS)
-
 
 ACL_TYPES = tuple(one for one in ResourceType if one is not ResourceType.ANY)
 """The types of resources that have ACLs; each has a node for literal patterns and one for prefixed ones."""

@@ -41,7 +41,9 @@ CONSUMERS = "/consumers"
 MIGRATION = "/migration"
 _MAX_PARTITION_REPLICAS = "ottla_max_partition_replicas"
 _OTTLA_VERSION = "ottla_version"
-POWER_LOST = "/ottla/power_lost"
+OTTLA = "/ottla"
+"""Not in Apache Kafka: the parent of what only brokers of Ottla have."""
+POWER_LOST = f"{OTTLA}/power_lost"
 """Not in Apache Kafka: an ephemeral node per broker that lost power and is not registered yet."""
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 from collections import deque
@@ -22,16 +23,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.protocol.serialization import CheckVersion, GetChildren, GetData, SetData, Transaction
+from kazoo.protocol.serialization import CheckVersion, GetACL, GetChildren, GetData, SetACL, SetData, Transaction
 from kazoo.protocol.serialization import Create as CreateRequest
 from kazoo.protocol.serialization import Delete as DeleteRequest
 from kazoo.protocol.serialization import Exists as ExistsRequest
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, Id
 
-from ottla_broker.coordination.kazoo_session import LinkState, ReadMany, SessionClient, request_answer
+from ottla_broker.coordination.kazoo_session import (
+    LinkState,
+    ReadMany,
+    SaslRequired,
+    SessionClient,
+    request_answer,
+)
 from ottla_broker.coordination.tree import validate_path
 from ottla_broker.coordination.watches import OneShotWatches
+from ottla_broker.coordination.znode_acls import Acl, AclOf, open_acl
 from ottla_broker.ports.coordination import (
     BadVersion,
     Check,
@@ -44,6 +52,7 @@ from ottla_broker.ports.coordination import (
     NodeExists,
     NoNode,
     NotEmpty,
+    NotPermitted,
     Operation,
     SessionEvent,
     SessionExpired,
@@ -56,6 +65,8 @@ from ottla_broker.ports.coordination import (
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from ottla_broker.security.sasl.login import SaslLogin
 
 WINDOW = 128
 READS_PER_REQUEST = 256
@@ -70,6 +81,7 @@ _ERRORS: dict[type[BaseException], type[CoordinationError]] = {
     kazoo_errors.NodeExistsError: NodeExists,
     kazoo_errors.BadVersionError: BadVersion,
     kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoAuthError: NotPermitted,
     kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
     kazoo_errors.SessionExpiredError: SessionExpired,
     kazoo_errors.ConnectionLoss: ConnectionLoss,
@@ -77,6 +89,13 @@ _ERRORS: dict[type[BaseException], type[CoordinationError]] = {
     kazoo_errors.OperationTimeoutError: ConnectionLoss,
     kazoo_errors.SessionMovedError: ConnectionLoss,
 }
+_UNKNOWN_SESSION: dict[type[BaseException], str] = {
+    SaslRequired: "ZooKeeper takes sessions with SASL alone (sessionRequireClientSASLAuth): give "
+    "ottla.zookeeper.sasl.jaas.config",
+    kazoo_errors.InvalidACLError: "ZooKeeper does not know who this session is, and znodes of zookeeper.set.acl belong "
+    "to somebody: give ottla.zookeeper.sasl.jaas.config, or let ZooKeeper ask for certificates (ssl.clientAuth)",
+}
+"""The messages for errors about who the session is."""
 _RESOLVE_S = 2.0
 """For how long the names of servers that did not answer are looked up, for the message."""
 _KINDS = {
@@ -138,11 +157,13 @@ class ZooKeeperCoordination:
     """A session on a ZooKeeper ensemble (Coordination port).
 
     Args:
-        connect: zookeeper.connect; a missing chroot is created.
+        connect: zookeeper.connect; a missing chroot is created, if `makes_chroot`.
         session_timeout_ms: zookeeper.session.timeout.ms.
         connection_timeout_ms: zookeeper.connection.timeout.ms.
         tls: gives the context of a new connection, on a thread; None for bytes as they are. What its first call
             raises, `start` raises.
+        login: authenticates each new connection before its first request; None for sessions without SASL.
+        acl_of: the ACL of each node that is created, by its path.
 
     Raises:
         ValueError: `connect` is not valid.
@@ -156,8 +177,14 @@ class ZooKeeperCoordination:
         connection_timeout_ms: int = 18_000,
         logger: logging.Logger | None = None,
         tls: Callable[[], SSLContext] | None = None,
+        login: SaslLogin | None = None,
+        acl_of: AclOf = open_acl,
+        makes_chroot: bool = True,
     ) -> None:
+        self._makes_chroot = makes_chroot
         self._tls = tls
+        self._login = login
+        self._acl_of = acl_of
         self._connect = ConnectString.parse(connect)
         self._session_timeout_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
@@ -202,12 +229,13 @@ class ZooKeeperCoordination:
                     old, self._client = self._client, None
                     await self._in_thread(old.end)
                 await self._open(None)
-                await self._make_chroot()
+                if self._makes_chroot:
+                    await self._make_chroot()
         except TimeoutError:
-            tls_failure = "" if self._client is None else self._client.tls_failure
+            refusal = "" if self._client is None else self._client.refusal
             self.abandon()
             hosts, seconds = self._connect.hosts, f"{self._connection_timeout_s:g} s"
-            why = f" (TLS: {tls_failure})" if tls_failure else await _why_silent(self._loop, hosts)
+            why = f" ({refusal})" if refusal else await _why_silent(self._loop, hosts)
             raise ConnectionLoss(message=f"no ZooKeeper server of {hosts} answered in {seconds}{why}") from None
         except BaseException:
             self.abandon()
@@ -273,6 +301,18 @@ class ZooKeeperCoordination:
     def delete(self, path: str, version: int = -1) -> asyncio.Future[None]:
         return self._write_one(Delete(path, version), lambda _: None)
 
+    def acl(self, path: str) -> asyncio.Future[Acl]:
+        """The ACL of a node. Not in the port: only ZooKeeper has one."""
+
+        def convert(value: tuple[list[ACL], ZnodeStat]) -> Acl:
+            return tuple((entry.perms, entry.id.scheme, entry.id.id) for entry in value[0])
+
+        return self._call(path, GetACL(self._whole(path)), convert)
+
+    def set_acl(self, path: str, acl: Acl) -> asyncio.Future[None]:
+        """Replaces the ACL of a node, whatever it was."""
+        return self._call(path, SetACL(self._whole(path), _kazoo_acl(acl), -1), lambda _: None)
+
     def multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[str | Stat | None]]:
         requests = [self._request(operation) for operation in operations]
 
@@ -299,7 +339,7 @@ class ZooKeeperCoordination:
             case Create():
                 whole = self._whole(path + "0")[:-1] if operation.sequence else self._whole(path)
                 flags = (EPHEMERAL if operation.ephemeral else 0) | (SEQUENCE if operation.sequence else 0)
-                return CreateRequest(whole, bytes(operation.data) or None, OPEN_ACL_UNSAFE, flags)
+                return CreateRequest(whole, bytes(operation.data) or None, _kazoo_acl(self._acl_of(path)), flags)
             case Set():
                 return SetData(self._whole(path), bytes(operation.data) or None, operation.version)
             case Delete():
@@ -485,7 +525,13 @@ class ZooKeeperCoordination:
 
     def _new_client(self, session: tuple[int, bytes] | None) -> None:
         self._client = SessionClient(
-            self._connect.hosts, self._session_timeout_s, session, self._on_link, self._logger, self._tls
+            self._connect.hosts,
+            self._session_timeout_s,
+            session,
+            self._on_link,
+            self._logger,
+            tls=self._tls,
+            login=self._login,
         )
         self._client.start_async()
 
@@ -508,7 +554,7 @@ class ZooKeeperCoordination:
             return
         parts = chroot[1:].split("/")
         for depth in range(1, len(parts) + 1):
-            request = CreateRequest("/" + "/".join(parts[:depth]), None, OPEN_ACL_UNSAFE, 0)
+            request = CreateRequest("/" + "/".join(parts[:depth]), None, _kazoo_acl(self._acl_of("/")), 0)
             try:
                 await self._call(request.path, request, lambda _: None)
             except NodeExists:
@@ -550,7 +596,14 @@ def _stat(stat: ZnodeStat) -> Stat:
     return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
 
 
+@functools.cache
+def _kazoo_acl(acl: Acl) -> list[ACL]:
+    return [ACL(permissions, Id(scheme, identity)) for permissions, scheme, identity in acl]
+
+
 def _error(path: str, error: BaseException) -> CoordinationError:
+    if message := _UNKNOWN_SESSION.get(type(error)):
+        return CoordinationError(path, message)
     kind = _ERRORS.get(type(error))
     return kind(path) if kind else CoordinationError(path, f"ZooKeeper refused {path}: {error!r}")
 

@@ -58,6 +58,10 @@ class NoChildrenForEphemerals(CoordinationError):
     """The parent of a new node is ephemeral."""
 
 
+class NotPermitted(CoordinationError):
+    """The ACL of the node, or of the parent of a new one, does not let this session do that."""
+
+
 class ConnectionLoss(CoordinationError):
     """The outcome of a write is unknown. Read again before repeating it."""
 

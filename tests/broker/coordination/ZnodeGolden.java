@@ -34,6 +34,7 @@ import org.apache.kafka.common.security.token.delegation.TokenInformation;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.security.authorizer.AclEntry;
 import org.apache.kafka.server.common.ProducerIdsBlock;
+import org.apache.zookeeper.data.ACL;
 import scala.Option;
 import scala.Some;
 import scala.Tuple2;
@@ -41,7 +42,10 @@ import scala.collection.JavaConverters;
 import scala.collection.immutable.Set;
 
 public class ZnodeGolden {
+    static final java.util.Set<String> PATHS = new LinkedHashSet<>();
+
     static void print(String name, String path, byte[] data) {
+        PATHS.add(path);
         System.out.println(name + "\t" + path + "\t" + (data == null ? "" : new String(data, StandardCharsets.UTF_8)));
     }
 
@@ -181,5 +185,12 @@ public class ZnodeGolden {
             print("secure", path, null);
         for (String path : JavaConverters.asJavaIterable(ZkData.SensitiveRootPaths()))
             print("sensitive", path, null);
+        PATHS.addAll(List.of("/", "/config/usersX", "/config/brokers/0", "/config/ips/127.0.0.1", "/brokers/ids/0/x"));
+        for (String path : PATHS) {
+            List<String> parts = new ArrayList<>();
+            for (ACL one : JavaConverters.asJavaIterable(ZkData.defaultAcls(true, path)))
+                parts.add(one.getPerms() + " " + one.getId().getScheme() + " " + one.getId().getId());
+            System.out.println("znode_acl\t" + path + "\t" + String.join(", ", parts));
+        }
     }
 }

@@ -23,6 +23,7 @@ from ottla_broker.authorization.resources import AclOperation, PatternType, Perm
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.coordination import security_znodes as security
 from ottla_broker.coordination import znodes
+from ottla_broker.coordination.znode_acls import secure_acl
 from ottla_broker.coordination.znodes import (
     BrokerRegistration,
     ControllerZnode,
@@ -128,7 +129,7 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
     "token_change": (security.TOKEN_CHANGE_PREFIX, b"id-1"),
     "consumer_offset": (znodes.consumer_offset_path("g", "t", 3), znodes.encode_consumer_offset(42)),
 }
-NOT_WRITTEN_THE_SAME = {"topic_24", "feature_v1", "persistent", "secure", "sensitive"}
+NOT_WRITTEN_THE_SAME = {"topic_24", "feature_v1", "persistent", "secure", "sensitive", "znode_acl"}
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN))
@@ -159,6 +160,14 @@ def test_the_lists_of_paths_are_kafkas() -> None:
     assert paths("persistent") == list(znodes.PERSISTENT_PATHS)
     assert sorted(paths("secure")) == sorted(security.SECURE_ROOTS)
     assert paths("sensitive") == list(security.SENSITIVE_ROOTS)
+
+
+def test_the_acl_of_every_path_is_kafkas() -> None:
+    found = {path: acl for name, path, acl in GOLDEN_LINES if name == "znode_acl"}
+    assert {"/", "/consumers", "/config/users", "/config/usersX"} <= set(found)
+    for path, acl in found.items():
+        entries = (f"{permissions} {scheme} {who}" for permissions, scheme, who in secure_acl(path))
+        assert ", ".join(entries) == acl, path
 
 
 def test_many_partitions_are_written_in_numeric_order_with_kafkas_content() -> None:
