@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from ottla.cli import broker, disk, local, pipeline
+from ottla.cli import broker, disk, local, pipeline, zookeeper
 from ottla_operator import command as operator
 from tests.docs.test_links import ROOT, pages
 
@@ -21,9 +21,10 @@ APPS = {
     "local": local.app,
     "operator": operator.app,
     "pipeline": pipeline.app,
+    "zookeeper": zookeeper.app,
 }
-OTTLA = re.compile(r"\bottla (broker|disk|local|operator|pipeline) (\w+)([^`|\n#]*)")
-OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]+")
+OTTLA = re.compile(r"\bottla (broker|disk|local|operator|pipeline|zookeeper) (\w+)([^`|\n#]*)")
+OPTION = re.compile(r"(?<=\s)--[a-z][a-z.-]+")
 
 
 def code_of(page: Path) -> str:

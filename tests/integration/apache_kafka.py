@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kazoo.client import KazooClient
@@ -29,8 +29,15 @@ class ApacheKafka:
     """`log` is what it has printed."""
 
     def __init__(
-        self, directory: Path, broker_id: int, connect: str, log_dirs: Iterable[Path], config: Mapping[str, str]
+        self,
+        directory: Path,
+        broker_id: int,
+        connect: str,
+        log_dirs: Iterable[Path],
+        config: Mapping[str, str],
+        java_options: Sequence[str] = (),
     ) -> None:
+        self._java_options = java_options
         directory.mkdir(exist_ok=True)
         self._directory = directory
         self._connect = connect
@@ -64,9 +71,10 @@ class ApacheKafka:
         until_unregistered(self._connect, self._broker_id)
         properties = self._directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
+        options = (*_OPTIONS, *self._java_options)
         with (self._directory / "out.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [find_java(), *_OPTIONS, "-cp", kafka_class_path(), "kafka.Kafka", str(properties)],
+                [find_java(), *options, "-cp", kafka_class_path(), "kafka.Kafka", str(properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

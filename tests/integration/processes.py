@@ -48,6 +48,7 @@ class BrokerProcess:
             "group.initial.rebalance.delay.ms": "0",
             **(config or {}),
         }
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,6 +74,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
             )
 
     def start(self) -> float:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+from ottla.cli.java_login import JavaLoginError, jaas_line
 
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
@@ -88,8 +91,10 @@ def run(
         text = decode_properties_file(properties.read_bytes())
         if _is_yaml(properties, text):
             _refuse(f"{properties} is YAML, not a properties file: `ottla local up -f {properties}` runs documents")
-        config = BrokerConfig.from_properties(text, override or [])
+        config = BrokerConfig.from_properties(text, [*_java_login(text, overrides), *(override or [])])
         _ = config.zookeeper
+    except JavaLoginError as error:
+        _refuse(str(error))
     except ConfigError as error:
         if error.key in overrides:
             _refuse(f"--override {error.key}={overrides[error.key]}: {error.reason}")
@@ -111,6 +116,19 @@ def run(
     raise typer.Exit(
         process.run(_serve(config, last_lines.__str__), writes_on_loop=config.ottla_log_write_on_loop == "auto")
     )
+
+
+def _java_login(text: str, overrides: Mapping[str, str]) -> list[str]:
+    """The login to ZooKeeper that KAFKA_OPTS names, as an override, unless the key is given. Raises JavaLoginError."""
+    from ottla_broker.config.properties import parse_properties
+    from ottla_broker.config.zookeeper_security import JAAS_KEY
+
+    try:
+        is_given = JAAS_KEY in overrides or JAAS_KEY in parse_properties(text)
+    except ValueError:
+        return []  # what is wrong with the file is said by whoever reads it
+    line = None if is_given else jaas_line(os.environ)
+    return [] if line is None else [f"{JAAS_KEY}={line}"]
 
 
 def _overrides(entries: list[str]) -> dict[str, str]:

@@ -33,6 +33,7 @@ _GROUPS = {
         "ottla.cli.pipeline",
         "Run Spark pipelines from documents (needs the extra ottla[pipeline]).",
     ),
+    "zookeeper": ("ottla.cli.zookeeper", "Who may change and read the znodes of a fleet."),
     "operator": ("ottla_operator.command", "The Kubernetes operator (needs the extra ottla[operator])."),
 }
 

@@ -29,6 +29,7 @@ from kazoo.client import KazooClient
 
 from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla.testing import RunningCluster, cluster
+from ottla_broker.config.zookeeper_security import JAAS_KEY
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
@@ -43,6 +44,7 @@ from tests.integration.clients.test_tls import send_and_read_every_shape, total
 from tests.integration.clients.tls_stores import Stores
 from tests.integration.clients.topics import create, numbered
 from tests.integration.wire import Wire
+from tests.secured_zookeeper import jaas_line
 
 PLAIN, SHA_256, SHA_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 SECRET = 'al,ice="sec\\ret'
@@ -380,7 +382,8 @@ def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    with _cluster("SASL_PLAINTEXT", stores, **{"delegation.token.secret.key": "token-secret"}) as running:
+    keys = {"delegation.token.secret.key": "token-secret", JAAS_KEY: jaas_line(password="zookeeper-secret")}
+    with _cluster("SASL_PLAINTEXT", stores, **keys) as running:
         fleet = SaslFleet(running, "SASL_PLAINTEXT", {})
         fleet.set_password("alice")
         assert fleet.lets_in(PLAIN, "alice", "wrong", how_many=0)
@@ -397,9 +400,16 @@ def test_no_secret_is_in_a_log_a_metric_a_status_or_a_description(
             with wire(running.address(broker), fleet.admin) as connected:
                 described = connected.ask(ApiKey.DESCRIBE_CONFIGS, 3, request)
             assert "sasl.jaas.config" in repr(described)
-            assert "delegation.token.secret.key" in repr(described)
+            assert all(key in repr(described) for key in keys)
             seen.append(repr(described))
-    for secret in (*EVERY_SECRET, "token-secret", base64.b64encode(hmac).decode(), hmac.hex(), repr(hmac)):
+    for secret in (
+        *EVERY_SECRET,
+        "token-secret",
+        "zookeeper-secret",
+        base64.b64encode(hmac).decode(),
+        hmac.hex(),
+        repr(hmac),
+    ):
         assert not [text[:200] for text in seen if secret in text], secret
 
 
