@@ -12,7 +12,7 @@ import pytest
 from ottla.local.ports import free_port
 from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla.testing import cluster
-from ottla_broker.adapters.process import zookeeper_coordination
+from ottla_broker.adapters.process import zookeeper_coordination, zookeeper_session
 from ottla_broker.config import BrokerConfig
 from ottla_broker.ports.coordination import ConnectionLoss, SessionEvent
 from ottla_broker.security.tls_settings import TlsError
@@ -79,6 +79,19 @@ async def test_large_answers_many_at_once_and_a_watch(folder: Path, secure_port:
     await session.get(f"{parent}/0", watch=lambda event: changed.set())
     await session.set(f"{parent}/0", b"new", -1)
     await changed.wait()
+    await session.close()
+
+
+async def test_znodes_belong_to_the_certificate(folder: Path, secure_port: int) -> None:
+    """And to the user as well, where the broker also logs in by SASL, which Apache Kafka allows."""
+    session = zookeeper_session(BrokerConfig.from_mapping(config(folder, secure_port, set_acl="true")))
+    await session.start()
+    await session.create("/acls", b"")
+    await session.create("/config", b"")
+    await session.create("/config/users", b"")
+    owner = (31, "x509", "CN=broker")
+    assert set(await session.acl("/acls")) == {owner, (1, "world", "anyone")}
+    assert set(await session.acl("/config/users")) == {owner}
     await session.close()
 
 

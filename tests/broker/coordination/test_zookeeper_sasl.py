@@ -115,13 +115,13 @@ async def test_a_lost_connection_and_an_expired_session_come_back_authenticated(
 async def test_who_is_refused_does_not_start_and_says_so_once(
     secured: ZooKeeperServer, login: SaslLogin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = session(secured.connect, login, connection_timeout_ms=2000)
+    found = session(secured.connect, login, connection_timeout_ms=1000)
     told: Received[SessionEvent] = Received()
     found.add_session_listener(told)
     with pytest.raises(ConnectionLoss) as caught:
         await found.start()
     reason = f"SASL as user '{login.username}': the server refuses the user or the password"
-    assert f"answered in 2 s ({reason})" in str(caught.value)
+    assert f"answered in 1 s ({reason})" in str(caught.value)
     lines = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
     assert lines == [f"no session with ZooKeeper 127.0.0.1:{secured.port}, trying again: {reason}"]
     assert not told.events
@@ -140,7 +140,7 @@ async def test_a_server_that_lets_nobody_in_is_left_for_the_next(
 
 
 async def test_a_server_without_sasl_is_refused(zookeeper: ZooKeeperServer) -> None:
-    found = session(zookeeper.connect, connection_timeout_ms=2000)
+    found = session(zookeeper.connect, connection_timeout_ms=1000)
     with pytest.raises(ConnectionLoss, match=r"the server does not have it: its JAAS file has no section Server"):
         await found.start()
 
@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_know_the_password_is_refused(secured: ZooK
             writer.close()
 
     wire = LyingWire(secured.port)
-    found = session(f"127.0.0.1:{await wire.open()}", connection_timeout_ms=2000)
+    found = session(f"127.0.0.1:{await wire.open()}", connection_timeout_ms=1000)
     with pytest.raises(ConnectionLoss, match=r"the server does not prove that it knows the password"):
         await found.start()
     await wire.close()
@@ -181,6 +181,7 @@ async def test_acls_without_a_user_are_told_the_key(zookeeper: ZooKeeperServer) 
     await found.close()
 
 
+@pytest.mark.extended
 async def test_a_password_that_changes_ends_the_session_and_a_new_one_begins_when_it_fits_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
