@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import machine
-from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, Target, produce_to_many
+from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, AttackTarget, produce_to_many
 from bench.hostile.good_client import LIMIT_S
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
@@ -104,8 +104,8 @@ class Attacked:
         self.start()
 
     @property
-    def target(self) -> Target:
-        return Target(self.system.ports[0], self.system.tls_ports[0], self.http_port, self._tls)
+    def target(self) -> AttackTarget:
+        return AttackTarget(self.system.ports[0], self.system.tls_ports[0], self.http_port, self._tls)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.system.ports[0]), timeout=LIMIT_S)

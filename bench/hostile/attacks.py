@@ -35,7 +35,7 @@ MANY_PARTITIONS = tuple(f"many-{number}" for number in range(5))
 PARTITIONS_OF_EACH = 1000
 
 
-class Target(NamedTuple):
+class AttackTarget(NamedTuple):
     """Where a broker is reached.
 
     Args:
@@ -51,7 +51,7 @@ class Target(NamedTuple):
     tls: BenchTls
 
 
-Attack = Callable[[Target], None]
+Attack = Callable[[AttackTarget], None]
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def _connections(port: int, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(count)]
 
 
-def announced_lengths(target: Target) -> None:
+def announced_lengths(target: AttackTarget) -> None:
     """16 connections announce 100 MiB and send 1 KB of it."""
     with _connections(target.port, _HALF_FRAMES) as connections:
         for connection in connections:
@@ -68,7 +68,7 @@ def announced_lengths(target: Target) -> None:
         time.sleep(_HOLD_S)
 
 
-def unread_answers(target: Target) -> None:
+def unread_answers(target: AttackTarget) -> None:
     """50 connections ask for all configurations of the broker 40 times, and read nothing."""
     configs = codec.module(ApiKey.DESCRIBE_CONFIGS)
     broker = configs.DescribeConfigsResource(resource_type=4, resource_name="0", configuration_keys=None)
@@ -83,7 +83,7 @@ def unread_answers(target: Target) -> None:
         time.sleep(_HOLD_S)
 
 
-def lookups_in_compressed_batches(target: Target) -> None:
+def lookups_in_compressed_batches(target: AttackTarget) -> None:
     """ListOffsets by a timestamp that ends in a compressed batch of 120 000 records, ten times."""
     produce, offsets = codec.module(ApiKey.PRODUCE), codec.module(ApiKey.LIST_OFFSETS)
     batch = build_batch([Record(at, 1_000 + at, None, b"") for at in range(_LOOKED_UP_RECORDS)], codec=Codec.GZIP)
@@ -99,7 +99,7 @@ def lookups_in_compressed_batches(target: Target) -> None:
             ask(connection, ApiKey.LIST_OFFSETS, 5, lookup)
 
 
-def fetches_of_many_partitions(target: Target) -> None:
+def fetches_of_many_partitions(target: AttackTarget) -> None:
     """Fetches of 5 000 partitions with a record each: without a session, the first of one, and all of it again."""
     fetch = codec.module(ApiKey.FETCH)
     topics = [
@@ -144,7 +144,7 @@ def produce_to_many(port: int) -> None:
                 raise RuntimeError(f"Produce to {topic}: errors {errors}")
 
 
-def half_http_requests(target: Target) -> None:
+def half_http_requests(target: AttackTarget) -> None:
     """300 connections to /metrics that send half a request. Apache Kafka has no HTTP: nothing is done to it."""
     if not target.http_port:
         return
@@ -156,12 +156,12 @@ def half_http_requests(target: Target) -> None:
         time.sleep(_HOLD_S)
 
 
-def nothing(target: Target) -> None:
+def nothing(target: AttackTarget) -> None:
     """Nothing is sent: what the others are compared with."""
     time.sleep(_HOLD_S)
 
 
-def clients_with_certificates(target: Target) -> None:
+def clients_with_certificates(target: AttackTarget) -> None:
     """1 000 clients connect at once, each with its certificate, ask for Metadata, and stay until the last has come."""
     request = codec.module(ApiKey.METADATA).MetadataRequest(topics=[])
     context = ssl.create_default_context(cafile=str(target.tls.trust_store))
