@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla.testing import RunningCluster, cluster
@@ -15,6 +16,7 @@ from tests.compatibility.protocol import ClientError, Program, Unsupported
 from tests.compatibility.scenarios import Bench, Scenario
 from tests.integration.clients.security import PLAIN
 from tests.integration.clients.test_consumer_protocol import finalize_group_version
+from tests.integration.clients.test_sasl import SECRET, SaslFleet, broker_config
 from tests.integration.clients.tls_stores import Stores
 
 CONFIG = {
@@ -49,12 +51,14 @@ class Outcome:
 
 
 @contextmanager
-def fleet(stores: Stores | None = None) -> Iterator[tuple[RunningCluster, Setup]]:
+def fleet(
+    stores: Stores | None = None, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[RunningCluster, Setup]]:
     """Three brokers on a real ZooKeeper, which the clients of Kafka 0.8 use; group.version is finalized (KIP-848).
 
-    With `stores` everything goes over TLS.
+    With `stores` everything goes over TLS. `more`: further keys of the brokers.
     """
-    config = {**CONFIG, **(stores.broker_config if stores else {})}
+    config = {**CONFIG, **(stores.broker_config if stores else {}), **more}
     with (
         tempfile.TemporaryDirectory(prefix="ottla-compatibility-") as directory,
         ZooKeeperServer(Path(directory, "zookeeper")) as server,
@@ -72,15 +76,24 @@ def run(
     logs: Path,
     report: Callable[[Outcome], None] = lambda _outcome: None,
     stores: Stores | None = None,
+    mechanism: str = "",
 ) -> list[Outcome]:
     """Runs every scenario with every client, one after the other; `logs` takes what the clients log.
 
-    With `stores` they use TLS; not every program can.
+    With `stores` they use TLS, and with `mechanism` they log in within it; not every program can.
     """
     outcomes = []
     security = stores.unnamed if stores else PLAIN
     environment = {**ENVIRONMENT, **({"OTTLA_TRUST": str(stores.trust)} if stores else {})}
-    with fleet(stores) as (brokers, setup):
+    keys: Mapping[str, str] = {}
+    if mechanism:
+        environment["OTTLA_SASL"] = f"{mechanism} alice {SECRET}"
+        keys = broker_config("SASL_SSL")
+    with fleet(stores, keys) as (brokers, setup):
+        if mechanism:
+            secured = SaslFleet(brokers, "SASL_SSL", security)
+            secured.set_password("alice")
+            security = secured.security(mechanism)
         for client in clients:
             program: Program | None = None
             for number, scenario in enumerate(scenarios):

@@ -1,13 +1,14 @@
 // kafkajs
 import { randomUUID } from "node:crypto";
 import kafkajs from "kafkajs";
-import { Unsupported, data, serve, text, tls } from "./loop.mjs";
+import { Unsupported, data, sasl, serve, text, tls } from "./loop.mjs";
 
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs;
 const kafka = (bootstrap) =>
   new Kafka({
     brokers: bootstrap.split(","),
     ssl: tls,
+    sasl: sasl && { ...sasl, mechanism: sasl.mechanism.toLowerCase() },
     logCreator: () => (entry) => console.error(JSON.stringify(entry.log)),
     logLevel: logLevel.WARN,
     retry: { retries: 20, maxRetryTime: 2000 },

@@ -11,6 +11,10 @@ export const text = (found) => (found === null || found === undefined ? null : B
 const trust = process.env.OTTLA_TRUST;
 export const tls = trust ? { ca: [readFileSync(trust, "utf-8")] } : undefined;
 
+// How it authenticates: OTTLA_SASL="MECHANISM USER PASSWORD"; undefined without it.
+const [mechanism, username, password] = (process.env.OTTLA_SASL ?? "").split(" ");
+export const sasl = mechanism ? { mechanism, username, password } : undefined;
+
 export async function serve(operations) {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { op, ...request } = JSON.parse(line);

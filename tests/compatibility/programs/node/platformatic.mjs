@@ -1,12 +1,13 @@
 // @platformatic/kafka
 import { randomUUID } from "node:crypto";
 import { Admin, Consumer, FetchIsolationLevels, ConfigResourceTypes, IncrementalAlterConfigOperationTypes, Producer } from "@platformatic/kafka";
-import { data, serve, text, tls } from "./loop.mjs";
+import { data, sasl, serve, text, tls } from "./loop.mjs";
 
 const common = (bootstrap) => ({
   clientId: "compatibility",
   bootstrapBrokers: bootstrap.split(","),
   tls,
+  sasl,
   retries: 20,
   retryDelay: 250,
   metadataMaxAge: 1000,

@@ -16,6 +16,14 @@ from loop import data, record, serve
 LIMIT_S = 60.0
 TRUST = os.environ.get("OTTLA_TRUST")
 SECURITY: dict[str, Any] = {"security_protocol": "SSL", "ssl_cafile": TRUST} if TRUST else {}
+if LOGIN := os.environ.get("OTTLA_SASL"):
+    MECHANISM, USER, PASSWORD = LOGIN.split(" ")
+    SECURITY |= {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": USER,
+        "sasl_plain_password": PASSWORD,
+    }
 FENCED = (ProducerFencedError, InvalidProducerEpochError)  # the second before KIP-588
 
 

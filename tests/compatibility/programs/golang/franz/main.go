@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"ottla/compatibility/loop"
 )
@@ -24,6 +26,13 @@ func common(request loop.Request, options ...kgo.Opt) []kgo.Opt {
 	}
 	if config := loop.TLS(); config != nil {
 		made = append(made, kgo.DialTLSConfig(config))
+	}
+	if login := loop.SASL(); login != nil {
+		if login.Mechanism == "PLAIN" {
+			made = append(made, kgo.SASL(plain.Auth{User: login.User, Pass: login.Password}.AsMechanism()))
+		} else {
+			made = append(made, kgo.SASL(scram.Auth{User: login.User, Pass: login.Password}.AsSha512Mechanism()))
+		}
 	}
 	return append(made, options...)
 }

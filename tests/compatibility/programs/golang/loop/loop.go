@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 )
 
 // Unsupported says why the client has no means for an operation.
@@ -24,7 +25,9 @@ type Header struct {
 }
 
 // MarshalJSON writes [name, value].
-func (header Header) MarshalJSON() ([]byte, error) { return json.Marshal([]any{header.Name, header.Value}) }
+func (header Header) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{header.Name, header.Value})
+}
 
 // UnmarshalJSON reads [name, value].
 func (header *Header) UnmarshalJSON(text []byte) error {
@@ -78,6 +81,18 @@ func TLS() *tls.Config {
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(text)
 	return &tls.Config{RootCAs: trusted}
+}
+
+// Login is how a client authenticates by SASL.
+type Login struct{ Mechanism, User, Password string }
+
+// SASL is that of the environment, OTTLA_SASL="MECHANISM USER PASSWORD". Nil without it.
+func SASL() *Login {
+	found := strings.Fields(os.Getenv("OTTLA_SASL"))
+	if len(found) != 3 {
+		return nil
+	}
+	return &Login{found[0], found[1], found[2]}
 }
 
 // Operation answers one request.

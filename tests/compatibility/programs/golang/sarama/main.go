@@ -29,6 +29,11 @@ func config() *sarama.Config {
 	made.Consumer.Offsets.AutoCommit.Enable = false
 	made.Net.TLS.Config = loop.TLS()
 	made.Net.TLS.Enable = made.Net.TLS.Config != nil
+	if login := loop.SASL(); login != nil { // SCRAM needs a library that sarama does not bring
+		made.Net.SASL.Enable = true
+		made.Net.SASL.Mechanism = sarama.SASLMechanism(login.Mechanism)
+		made.Net.SASL.User, made.Net.SASL.Password = login.User, login.Password
+	}
 	return made
 }
 
