@@ -78,7 +78,7 @@ def session(
 
 async def acls_below(found: ZooKeeperCoordination, path: str = "/") -> dict[str, Acl]:
     """Of every node, sorted."""
-    acls = {path: tuple(sorted(await found.acl(path)))}
+    acls = {path: tuple(sorted((await found.acl(path))[0]))}
     for name in await found.children(path):
         if path + name != "/zookeeper":
             acls |= await acls_below(found, f"{path.rstrip('/')}/{name}")

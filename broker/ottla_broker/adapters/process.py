@@ -20,7 +20,7 @@ from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.tls import zookeeper_tls_settings
-from ottla_broker.config.zookeeper_security import SET_ACL, zookeeper_login
+from ottla_broker.config.zookeeper_security import zookeeper_login
 from ottla_broker.jobs import JOBS, PROMPT_JOBS
 from ottla_broker.ports import Coordination, Ports
 
@@ -80,7 +80,7 @@ def freeze_garbage() -> None:
 def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     """The coordination store at `zookeeper.connect`, not started."""
     session = zookeeper_session(config)
-    if config.by_name[SET_ACL]:
+    if config.zookeeper_set_acl:
         from ottla_broker.coordination.open_znodes import OpenZnodesWarning
 
         OpenZnodesWarning(session, config.zookeeper_connect or "", zookeeper_logger(config.broker_id))
@@ -106,8 +106,8 @@ def zookeeper_session(config: BrokerConfig, *, makes_chroot: bool = True) -> Zoo
         connection_timeout_ms=config.zookeeper_connection_timeout_ms or session_timeout_ms,
         logger=logger,
         tls=tls,
-        login=zookeeper_login(config.by_name),
-        acl_of=secure_acl if config.by_name[SET_ACL] else open_acl,
+        login=zookeeper_login(config),
+        acl_of=secure_acl if config.zookeeper_set_acl else open_acl,
         makes_chroot=makes_chroot,
     )
 

@@ -63,7 +63,7 @@ class BrokerConfig(BrokerValues):
         check_start(self)
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
         check_tls(self, self.listeners)
-        check_zookeeper_security(self.by_name)
+        check_zookeeper_security(self)
         check_authorizer(self)
         check_sasl(self, self.listeners)
         password_encoder(self)

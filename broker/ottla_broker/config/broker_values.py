@@ -55,6 +55,7 @@ class BrokerValues:
     zookeeper_connect: str | None
     zookeeper_connection_timeout_ms: int | None
     zookeeper_session_timeout_ms: int
+    zookeeper_set_acl: bool
     # Listeners, connections and requests.
     delegation_token_expiry_check_interval_ms: int
     delegation_token_expiry_time_ms: int

@@ -11,9 +11,9 @@ Source: org.apache.kafka.common.security.JaasUtils.isZkSaslEnabled, kafka.server
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.types import ConfigError
 from ottla_broker.security.sasl.digest_md5 import DIGEST_MD5
 from ottla_broker.security.sasl.jaas import DIGEST_MODULE, KERBEROS_MODULE, JaasError, check_module, parse_jaas
@@ -23,10 +23,10 @@ JAAS_KEY: Final = "ottla.zookeeper.sasl.jaas.config"
 SET_ACL: Final = "zookeeper.set.acl"
 
 
-def check_zookeeper_security(values: Mapping[str, Any]) -> None:
+def check_zookeeper_security(values: BrokerValues) -> None:
     """ConfigError when the login cannot be used, or ACLs are wanted and ZooKeeper would not know who the broker is."""
     login = zookeeper_login(values)
-    if values[SET_ACL] and login is None and not has_client_certificate(values):
+    if values.zookeeper_set_acl and login is None and not has_client_certificate(values):
         raise ConfigError(
             SET_ACL,
             "true",
@@ -35,15 +35,18 @@ def check_zookeeper_security(values: Mapping[str, Any]) -> None:
         )
 
 
-def zookeeper_login(values: Mapping[str, Any]) -> SaslLogin | None:
-    """How the broker logs in to ZooKeeper; None when it does not.
+def zookeeper_login(values: BrokerValues) -> SaslLogin | None:
+    """How the broker logs in to ZooKeeper; None when it does not. Raises ConfigError, as `login_of`."""
+    text = values.by_name[JAAS_KEY]
+    return login_of(text) if text else None
+
+
+def login_of(text: str) -> SaslLogin:
+    """The login of a JAAS line.
 
     Raises:
-        ConfigError: the JAAS line is malformed, of another module, or without user or password.
+        ConfigError: the line is malformed, of another module, or without user or password.
     """
-    text = values[JAAS_KEY]
-    if not text:
-        return None
     try:
         entry = parse_jaas(text)
         if entry.module == KERBEROS_MODULE:
@@ -60,7 +63,7 @@ def zookeeper_login(values: Mapping[str, Any]) -> SaslLogin | None:
     return SaslLogin(DIGEST_MD5, entry.options["username"], entry.options["password"])
 
 
-def has_client_certificate(values: Mapping[str, Any]) -> bool:
+def has_client_certificate(values: BrokerValues) -> bool:
     """Whether the session with ZooKeeper has a certificate of the broker. Source: KafkaConfig.zkTlsClientAuthEnabled,
     without the name of a Java class."""
-    return bool(values["zookeeper.ssl.client.enable"] and values["zookeeper.ssl.keystore.location"])
+    return bool(values.by_name["zookeeper.ssl.client.enable"] and values.by_name["zookeeper.ssl.keystore.location"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from ottla_broker.coordination.znode_acls import PROTECTED_ROOTS, Acl, AclOf
 from ottla_broker.ports.coordination import ConnectionLoss, NoNode, NotPermitted, Stat
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 AT_A_TIME = 64
 """Nodes that are worked on at a time: a request each, half of what a session sends before it waits."""
+PROGRESS_EVERY = 10_000
 FROM_THE_START = ("/admin", "/brokers", "/cluster", "/config", "/controller_epoch", "/isr_change_notification")
 """Roots that any fleet has, whatever it is configured to do."""
 
@@ -32,7 +33,7 @@ class AclSession(Protocol):
 
     def children(self, path: str) -> asyncio.Future[list[str]]: ...
 
-    def acl(self, path: str) -> asyncio.Future[Acl]: ...
+    def acl(self, path: str) -> asyncio.Future[tuple[Acl, Stat]]: ...
 
     def set_acl(self, path: str, acl: Acl) -> asyncio.Future[None]: ...
 
@@ -46,17 +47,21 @@ class Migrated:
     refused: list[str] = field(default_factory=list)
 
 
+OnProgress: TypeAlias = Callable[[str, Migrated], None]
+
+
 async def missing_roots(session: AclSession) -> list[str]:
     """The roots that any fleet has and that are not there."""
     found = await asyncio.gather(*map(session.exists, FROM_THE_START))
     return [path for path, stat in zip(FROM_THE_START, found, strict=True) if stat is None]
 
 
-async def migrate(session: AclSession, acl_of: AclOf, on_progress: Callable[[str, Migrated], None]) -> Migrated:
+async def migrate(session: AclSession, acl_of: AclOf, on_progress: OnProgress) -> Migrated:
     """Sets the ACLs of "/" (the chroot) itself and of `PROTECTED_ROOTS` with all below.
 
     Args:
-        on_progress: called with each root when it is done, and the sums up to then.
+        on_progress: called with each root when it is done, and on the way after each `PROGRESS_EVERY` nodes, with the
+            sums up to then.
 
     Raises:
         NotPermitted: "/" is somebody else's.
@@ -64,21 +69,23 @@ async def migrate(session: AclSession, acl_of: AclOf, on_progress: Callable[[str
     """
     done = Migrated()
     # What ("auth", "") is in the ACL of a node depends on who we are: the first node tells.
-    before = await _patiently(session.acl, "/")
+    before, _ = await _patiently(session.acl, "/")
     await _patiently(session.set_acl, "/", acl_of("/"))
-    after = await _patiently(session.acl, "/")
+    after, _ = await _patiently(session.acl, "/")
     own = tuple(entry for entry in after if entry[1] != "world")
     done.seen += 1
     done.changed += set(before) != set(after)
     for root in outermost(PROTECTED_ROOTS):
-        await _migrate_below(session, root, acl_of, own, done)
+        await _migrate_below(session, root, acl_of, own, done, on_progress)
         on_progress(root, done)
     return done
 
 
-async def _migrate_below(session: AclSession, root: str, acl_of: AclOf, own: Acl, done: Migrated) -> None:
+async def _migrate_below(
+    session: AclSession, root: str, acl_of: AclOf, own: Acl, done: Migrated, on_progress: OnProgress
+) -> None:
     """All nodes from `root` on, `AT_A_TIME` of them at a time; a node whose parent is being listed waits."""
-    waiting, working = [root], set[asyncio.Task[list[str]]]()
+    waiting, working, shown = [root], set[asyncio.Task[list[str]]](), done.seen
     try:
         while waiting or working:
             while waiting and len(working) < AT_A_TIME:
@@ -86,6 +93,9 @@ async def _migrate_below(session: AclSession, root: str, acl_of: AclOf, own: Acl
             finished, working = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
                 waiting += task.result()
+            if done.seen - shown >= PROGRESS_EVERY:
+                shown = done.seen
+                on_progress(root, done)
     finally:
         for task in working:
             task.cancel()
@@ -95,10 +105,11 @@ async def _migrate_one(session: AclSession, path: str, acl_of: AclOf, own: Acl, 
     """The children of the node, which has its ACL now."""
     wanted = acl_of(path)
     try:
-        if not has_acl(await _patiently(session.acl, path), wanted, own):
+        found, stat = await _patiently(session.acl, path)
+        if not has_acl(found, wanted, own):
             await _patiently(session.set_acl, path, wanted)
             done.changed += 1
-        names = await _patiently(session.children, path)
+        names = await _patiently(session.children, path) if stat.num_children else []
     except NoNode:
         return []  # deleted meanwhile
     except NotPermitted:

@@ -28,7 +28,8 @@ class OpenZnodesWarning:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="look for open znodes")
 
     async def _look(self) -> None:
-        acls = await asyncio.gather(*map(self._session.acl, PROTECTED_ROOTS), return_exceptions=True)
+        answers = await asyncio.gather(*map(self._session.acl, PROTECTED_ROOTS), return_exceptions=True)
+        acls = (one if isinstance(one, BaseException) else one[0] for one in answers)
         if line := warning_about(dict(zip(PROTECTED_ROOTS, acls, strict=True)), self._connect):
             self._logger.warning("%s", line)
 
@@ -41,8 +42,8 @@ def warning_about(acls: dict[str, Acl | BaseException], connect: str) -> str:
         connect: zookeeper.connect.
 
     >>> anyone = ((31, "world", "anyone"),)
-    >>> warning_about({"/config": anyone, "/admin": CoordinationError()}, "zk:2181/kafka")[:80]
-    'zookeeper.set.acl=true, but anyone who reaches ZooKeeper may change or read /con'
+    >>> warning_about({"/config": anyone, "/admin": OSError()}, "zk:2181/kafka")[:84]
+    'zookeeper.set.acl=true, but anyone who reaches ZooKeeper may change or read /config,'
     """
     found = [path for path, acl in acls.items() if not isinstance(acl, BaseException) and is_open(path, acl)]
     if not found:

@@ -301,11 +301,11 @@ class ZooKeeperCoordination:
     def delete(self, path: str, version: int = -1) -> asyncio.Future[None]:
         return self._write_one(Delete(path, version), lambda _: None)
 
-    def acl(self, path: str) -> asyncio.Future[Acl]:
-        """The ACL of a node. Not in the port: only ZooKeeper has one."""
+    def acl(self, path: str) -> asyncio.Future[tuple[Acl, Stat]]:
+        """The ACL of a node and its metadata. Not in the port: only ZooKeeper has one."""
 
-        def convert(value: tuple[list[ACL], ZnodeStat]) -> Acl:
-            return tuple((entry.perms, entry.id.scheme, entry.id.id) for entry in value[0])
+        def convert(value: tuple[list[ACL], ZnodeStat]) -> tuple[Acl, Stat]:
+            return tuple((entry.perms, entry.id.scheme, entry.id.id) for entry in value[0]), _stat(value[1])
 
         return self._call(path, GetACL(self._whole(path)), convert)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla_broker.config import ConfigError
-from ottla_broker.config.zookeeper_security import JAAS_KEY, zookeeper_login
+from ottla_broker.config.zookeeper_security import login_of
 from ottla_broker.security.sasl.jaas import JaasError, parse_login_file
 
 VARIABLE = "KAFKA_OPTS"
@@ -49,7 +49,7 @@ def jaas_line(environment: Mapping[str, str]) -> str | None:
     if line is None:
         return None
     try:
-        zookeeper_login({JAAS_KEY: line})
+        login_of(line)
     except ConfigError as error:
         raise JavaLoginError(f"{VARIABLE}: {_FILE}={path}: section {section}: {error.allowed}") from None
     if properties.get(_IS_USED, "true").lower() != "true":

@@ -185,6 +185,6 @@ async def _migrate(config: BrokerConfig, acl_of: AclOf, checks_paths: bool) -> M
 
 def _progress() -> Callable[[str, Migrated], None]:
     def show(root: str, done: Migrated) -> None:
-        _console.print(f"{root}: done, {done.seen} znodes so far, {done.changed} changed", highlight=False)
+        _console.print(f"{root}: {done.seen} znodes so far, {done.changed} changed", highlight=False)
 
     return show

@@ -15,13 +15,13 @@ ACLS = {SET_ACL: "true"}
 
 def test_the_login_is_read_and_hidden() -> None:
     config = BrokerConfig.from_mapping(LOGIN)
-    login = zookeeper_login(config.by_name)
+    login = zookeeper_login(config)
     assert login is not None
     assert (login.mechanism, login.username, login.password) == ("DIGEST-MD5", "kafka", "hunter2")
     assert "hunter2" not in repr(login)
     shown = config.describe(JAAS_KEY)
     assert shown.value is None and shown.is_sensitive
-    assert zookeeper_login(BrokerConfig.from_mapping({}).by_name) is None
+    assert zookeeper_login(BrokerConfig.from_mapping({})) is None
 
 
 @pytest.mark.parametrize("values", [LOGIN, CERTIFICATE, LOGIN | CERTIFICATE])

@@ -50,8 +50,9 @@ class FakeSession:
         names = {one.removeprefix(start).split("/")[0] for one in self.acls if one.startswith(start)}
         return self._answer(path, lambda: sorted(names))
 
-    def acl(self, path: str) -> asyncio.Future[Acl]:
-        return self._answer(path, lambda: self.acls[path])
+    def acl(self, path: str) -> asyncio.Future[tuple[Acl, Stat]]:
+        children = sum(one.startswith(f"{path}/") for one in self.acls) if len(self.acls) < 100 else 1
+        return self._answer(path, lambda: (self.acls[path], Stat(0, 0, 0, 0, children)))
 
     def set_acl(self, path: str, acl: Acl) -> asyncio.Future[None]:
         def write() -> None:

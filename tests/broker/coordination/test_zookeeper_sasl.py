@@ -12,6 +12,7 @@ import pytest
 from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.adapters.process import zookeeper_coordination
 from ottla_broker.config import BrokerConfig
+from ottla_broker.coordination.znode_acls import Acl
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 from ottla_broker.ports.coordination import (
     ConnectionLoss,
@@ -46,6 +47,10 @@ async def is_authenticated(found: ZooKeeperCoordination, path: str) -> bool:
     return (await found.get(path))[0] == b"new"
 
 
+async def acl_of(found: ZooKeeperCoordination, path: str) -> Acl:
+    return (await found.acl(path))[0]
+
+
 @pytest.mark.parametrize(("user", "password"), list(USERS.items()))
 async def test_a_session_is_its_user_and_nodes_are_of_that_user(
     secured: ZooKeeperServer, user: str, password: str
@@ -56,10 +61,10 @@ async def test_a_session_is_its_user_and_nodes_are_of_that_user(
     await found.create("/config/users", b"")
     await found.create("/config/users/x", b"", ephemeral=True)
     mine = ((31, "sasl", user),)
-    assert await found.acl("/") == mine + READ
-    assert await found.acl("/config") == mine + READ
-    assert await found.acl("/config/users") == mine
-    assert await found.acl("/config/users/x") == mine
+    assert await acl_of(found, "/") == mine + READ
+    assert await acl_of(found, "/config") == mine + READ
+    assert await acl_of(found, "/config/users") == mine
+    assert await acl_of(found, "/config/users/x") == mine
     assert await is_authenticated(found, "/config/users/x")
     await found.close()
 
@@ -88,7 +93,7 @@ async def test_another_user_may_read_what_is_not_sensitive_and_change_nothing(se
 
 async def test_a_lost_connection_and_an_expired_session_come_back_authenticated(secured: ZooKeeperServer) -> None:
     wire = Wire(secured.port)
-    found = session(f"127.0.0.1:{await wire.open()}/again", timeout_ms=4000)
+    found = session(f"127.0.0.1:{await wire.open()}/again")
     told: Received[SessionEvent] = Received()
     await found.start()
     found.add_session_listener(told)
@@ -135,7 +140,7 @@ async def test_a_server_that_lets_nobody_in_is_left_for_the_next(
     for number in range(4):  # the order is drawn
         found = session(f"{zookeeper.connect},{secured.connect}/next-{number}")
         await found.start()
-        assert await found.acl("/") == OWN + READ
+        assert await acl_of(found, "/") == OWN + READ
         await found.close()
 
 
@@ -231,7 +236,7 @@ async def test_a_tree_that_was_there_before_is_named_with_the_command(
             said.set()
 
     logger = logging.getLogger("ottla.zookeeper.-1")
-    handler = Said()
+    handler = Said(logging.WARNING)
     logger.addHandler(handler)
     try:
         await found.start()

@@ -44,7 +44,11 @@ def ottla(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     ("arguments", "line"),
     [
         ("lcoal up", "ottla: No such command 'lcoal'. Did you mean 'local'? See: ottla --help"),
-        ("zzz", "ottla: No such command 'zzz'. There are broker, disk, local, pipeline, operator. See: ottla --help"),
+        (
+            "zzz",
+            "ottla: No such command 'zzz'. There are broker, disk, local, pipeline, zookeeper, operator. "
+            "See: ottla --help",
+        ),
         ("local upp", "ottla local: No such command 'upp'. Did you mean 'up'? See: ottla local --help"),
         (
             "local kill one",
