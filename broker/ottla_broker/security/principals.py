@@ -12,15 +12,14 @@ Source: org.apache.kafka.common.security.ssl.SslPrincipalMapper (KIP-371), Kafka
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ottla_broker.security.java_patterns import compile_java
 
 _ONE = r"DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?"
 _RULES = re.compile(rf"\s*({_ONE}|.*?)\s*(?:[,\n]|$)")
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
-_JAVA_ALONE = re.compile(r"\\[pPQEhHRXGzZ]|&&|\(\?<[A-Za-z]")
-"""Classes of Unicode, quotations, intersections, named groups, and anchors: other or none in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +122,4 @@ def _parse(text: str) -> _Rule:
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is neither DEFAULT nor RULE:PATTERN/REPLACEMENT/[LU]")
-    alone = _JAVA_ALONE.search(match[1])
-    if alone is not None:
-        raise ValueError(f"{alone[0]!r} of the pattern {match[1]!r} is not served: write it without")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            pattern = re.compile(match[1])
-    except (re.error, FutureWarning, DeprecationWarning) as error:
-        raise ValueError(f"the pattern {match[1]!r} cannot be used: {error}") from None
-    return _Rule(pattern, match[2], match[3])
+    return _Rule(compile_java(match[1]), match[2], match[3])
