@@ -17,6 +17,7 @@ setup: ## .venv with everything locked in requirements/
 system: setup ## Java, kcat, Spark and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
 	@scripts/install-system.sh
 	@scripts/setup-venv.sh --spark
+	@scripts/fetch-kerberos.sh
 
 # What it needs is fetched side by side: neither waits for the other's network.
 demo: ## the main job: a fleet, a real data set, a killed leader, nothing lost

@@ -47,5 +47,6 @@ if [ ${#lists[@]} = 3 ] && ! .venv/bin/python -c 'import pyspark' 2> /dev/null; 
 fi
 again .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes --no-build-isolation "${lists[@]}"
 again .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+if [ -e .venv/.with-kerberos ]; then scripts/fetch-kerberos.sh; fi # no list that is in sync names it
 if [ ${#lists[@]} = 3 ]; then touch "$with_spark"; fi
 echo "$wanted" > "$stamp"

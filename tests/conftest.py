@@ -1,9 +1,9 @@
 """What every test may ask for: a real ZooKeeper, a free port; and what happens to tests whose needs are not met.
 
 Tests marked `java` need a Java runtime and the jars of scripts/fetch-jars.sh, tests marked `kcat` Debian's kcat, tests
-marked `spark` Spark, tests marked `root` need root. Where that is missing they are skipped, with a reason that names
-the script, so that pytest's summary counts them. With OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing
-goes untested unseen.
+marked `kerberos` what scripts/fetch-kerberos.sh fetches, tests marked `spark` Spark, tests marked `root` need root.
+Where that is missing they are skipped, with a reason that names the script, so that pytest's summary counts them. With
+OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing goes untested unseen.
 """
 
 from __future__ import annotations
@@ -74,9 +74,17 @@ def why_kubernetes_tests_cannot_run() -> str:
     return "" if are_built() else "Kubernetes' programs are not built: run scripts/build-kubernetes.sh (or make e2e)"
 
 
+def why_kerberos_tests_cannot_run() -> str:
+    """The reason, or "" when they can."""
+    from tests import kdc
+
+    return kdc.why_kerberos_tests_cannot_run()
+
+
 REASONS: dict[str, Callable[[], str]] = {
     "java": why_java_tests_cannot_run,
     "kcat": why_kcat_tests_cannot_run,
+    "kerberos": why_kerberos_tests_cannot_run,
     "kubernetes": why_kubernetes_tests_cannot_run,
     "root": why_root_tests_cannot_run,
     "spark": why_spark_tests_cannot_run,

@@ -26,7 +26,7 @@ _COMPLAINT = re.compile(
 
 
 class ApacheKafka:
-    """`log` is what it has printed."""
+    """`log` is what it has printed. `options` are those of its JVM."""
 
     def __init__(
         self,

@@ -50,6 +50,10 @@ class Wire:
         client: ClientMechanism = PlainClient(user, password)
         if mechanism != PLAIN:
             client = ScramClient(ScramAlgorithm(mechanism), user, SaltedPasswords(password), is_token=is_token)
+        return self.log_in_by(mechanism, client)
+
+    def log_in_by(self, mechanism: str, client: ClientMechanism) -> int:
+        """With this side of an exchange; else as `log_in`."""
         request = codec.module(ApiKey.SASL_HANDSHAKE).SaslHandshakeRequest(mechanism=mechanism)
         answer = self.ask(ApiKey.SASL_HANDSHAKE, 1, request)
         token = b""

@@ -15,15 +15,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla_broker.config.broker_values import BrokerValues
+from ottla_broker.config.kerberos_keys import kerberos_settings
 from ottla_broker.config.listener_keys import ListenerKeys
 from ottla_broker.config.listeners import Listeners
 from ottla_broker.config.types import ConfigError
-from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, check_module, parse_jaas
+from ottla_broker.security.kerberos_settings import KerberosSettings
+from ottla_broker.security.sasl.jaas import (
+    KERBEROS_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    JaasEntry,
+    JaasError,
+    check_module,
+    parse_jaas,
+)
 from ottla_broker.security.sasl.login import SaslLogin
-from ottla_broker.security.sasl.mechanism import MECHANISMS, PLAIN
+from ottla_broker.security.sasl.mechanism import GSSAPI, MECHANISMS, OF_BROKERS, PLAIN
 from ottla_broker.security.sasl.plain import passwords_of
 
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+_SERVED = (*MECHANISMS, *OF_BROKERS)
+_MODULES = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE}
+"""Those of SCRAM have the same."""
 _JAAS = "sasl.jaas.config"
 _BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 _CLASSES = (
@@ -42,11 +55,13 @@ class SaslSettings:
         mechanisms: the enabled ones in order, each with its login module.
         max_reauth_ms: of each; 0 for sessions without an end.
         largest_bytes: of a frame before authentication.
+        kerberos: None without GSSAPI.
     """
 
     mechanisms: Mapping[str, JaasEntry]
     max_reauth_ms: Mapping[str, int]
     largest_bytes: int
+    kerberos: KerberosSettings | None = None
 
     @property
     def passwords(self) -> dict[str, str]:
@@ -72,26 +87,30 @@ def sasl_settings(values: BrokerValues, listener: str) -> SaslSettings:
     keys = ListenerKeys(values, listener)
     enabled: tuple[str, ...] = tuple(dict.fromkeys(keys.value("sasl.enabled.mechanisms")))
     if not enabled:
-        keys.refuse("sasl.enabled.mechanisms", f"listener {listener} needs at least one of {', '.join(MECHANISMS)}")
+        keys.refuse("sasl.enabled.mechanisms", f"listener {listener} needs at least one of {', '.join(_SERVED)}")
     for mechanism in enabled:
-        if mechanism not in MECHANISMS:
-            keys.refuse("sasl.enabled.mechanisms", f"of {', '.join(MECHANISMS)}; {mechanism} is not served")
+        if mechanism not in _SERVED:
+            keys.refuse("sasl.enabled.mechanisms", f"of {', '.join(_SERVED)}; {mechanism} is not served")
         _refuse_classes(values, keys, mechanism)
+    entries = {mechanism: _entry(keys, mechanism) for mechanism in enabled}
+    kerberos = entries.get(GSSAPI)
     return SaslSettings(
-        {mechanism: _entry(keys, mechanism) for mechanism in enabled},
+        entries,
         {mechanism: _max_reauth_ms(keys, mechanism) for mechanism in enabled},
         keys.value("sasl.server.max.receive.size"),
+        None if kerberos is None else kerberos_settings(keys, keys.of_mechanism(GSSAPI, _JAAS), kerberos),
     )
 
 
-def own_login(values: BrokerValues, listener: str) -> SaslLogin:
+def own_login(values: BrokerValues, listener: str) -> SaslLogin | KerberosSettings:
     """How brokers log in to this listener of others, which has the keys that it has here.
 
     Raises:
         ConfigError: the listener does not have the mechanism, or its JAAS line no user and password.
     """
     mechanism = values.by_name[_BETWEEN_BROKERS]
-    entries = sasl_settings(values, listener).mechanisms
+    settings = sasl_settings(values, listener)
+    entries = settings.mechanisms
     if mechanism not in entries:
         raise ConfigError(
             _BETWEEN_BROKERS,
@@ -99,6 +118,11 @@ def own_login(values: BrokerValues, listener: str) -> SaslLogin:
             f"a mechanism that listener {listener}, on which brokers reach each other, has: {', '.join(entries)}",
         )
     options = entries[mechanism].options
+    if mechanism == GSSAPI and settings.kerberos is not None:
+        if not settings.kerberos.is_initiator:
+            name = settings.kerberos.keytab.key
+            raise ConfigError(name, None, "without isInitiator=false: brokers log in to each other with its keytab")
+        return settings.kerberos
     for name in ("username", "password"):
         if not options.get(name):
             raise ConfigError(
@@ -110,7 +134,7 @@ def own_login(values: BrokerValues, listener: str) -> SaslLogin:
 
 
 def _entry(keys: ListenerKeys, mechanism: str) -> JaasEntry:
-    module = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    module = _MODULES.get(mechanism, SCRAM_MODULE)
     name = keys.of_mechanism(mechanism, _JAAS)
     text = keys.value_of_mechanism(mechanism, _JAAS)
     if not text:

@@ -31,18 +31,18 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
+class JavaReplacement:
     """What stands in place of a match: text, and groups by number.
 
     >>> pattern = compile_java("(a)(b)?")
-    >>> pattern.sub(Replacement.of(r"\\$$1$2$12", pattern).replace, "ab-a")
+    >>> pattern.sub(JavaReplacement.of(r"\\$$1$2$12", pattern).replace, "ab-a")
     '$aba2-$aa2'
     """
 
     parts: tuple[str | int, ...]
 
     @classmethod
-    def of(cls, text: str, pattern: re.Pattern[str]) -> Replacement:
+    def of(cls, text: str, pattern: re.Pattern[str]) -> JavaReplacement:
         """Of a text for the matches of a pattern, in which $1 is a group and a backslash takes the next character as it
         is. A number has as many digits as make a group that the pattern has.
 

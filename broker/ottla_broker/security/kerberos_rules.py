@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla_broker.security.java_patterns import Replacement, compile_java
+from ottla_broker.security.java_patterns import JavaReplacement, compile_java
 
 _NAME: Final = re.compile(r"(?P<first>[^/@]*)(?:/(?P<second>[^/@]*))?@(?P<realm>[^/@]*)")
 _RULE: Final = re.compile(
@@ -71,7 +71,7 @@ class KerberosName:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _ShortNameRule:
     """
     Args:
         parts: of the format; a number is a component, 0 the realm.
@@ -83,7 +83,7 @@ class _Rule:
     parts: tuple[str | int, ...]
     match: re.Pattern[str] | None
     found: re.Pattern[str] | None
-    replacement: Replacement
+    replacement: JavaReplacement
     replaces_all: bool
     case: str
 
@@ -111,7 +111,7 @@ class KerberosRules:
     """
 
     def __init__(self, rules: Iterable[str]) -> None:
-        self._rules: Sequence[_Rule | None] = [_parse(rule) for rule in rules]
+        self._rules: Sequence[_ShortNameRule | None] = [_parse(rule) for rule in rules]
         """None: DEFAULT."""
 
     def short_name(self, principal: str, default_realm: str) -> str:
@@ -139,7 +139,7 @@ class KerberosRules:
         raise NoShortName(f"no rule of sasl.kerberos.principal.to.local.rules matches {principal!r}")
 
 
-def _parse(text: str) -> _Rule | None:
+def _parse(text: str) -> _ShortNameRule | None:
     if text == "DEFAULT":
         return None
     match = _RULE.fullmatch(text)
@@ -148,12 +148,12 @@ def _parse(text: str) -> _Rule | None:
     count = int(match["count"])
     try:
         found = None if match["replacing"] is None else compile_java(match["from"])
-        return _Rule(
+        return _ShortNameRule(
             count,
             _parts(match["format"], count),
             None if match["matching"] is None else compile_java(match["match"]),
             found,
-            Replacement(()) if found is None else Replacement.of(match["to"], found),
+            JavaReplacement(()) if found is None else JavaReplacement.of(match["to"], found),
             match["all"] is not None,
             match["case"] or "",
         )

@@ -30,6 +30,7 @@ from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, Quot
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.security.delegation_tokens import TokenPeriods, TokenSecret
+from ottla_broker.security.kerberos_settings import KeytabError
 from ottla_broker.security.tls_settings import TlsError
 from ottla_broker.server.assembly.authorizers import AuthorizerContext, start_authorizer
 from ottla_broker.server.assembly.broker_context import BrokerContext
@@ -88,6 +89,7 @@ _FORESEEN = (
     CoordinationError,
     StartRefused,
     TlsError,
+    KeytabError,
 )
 """What keeps a broker from starting and needs no traceback."""
 
@@ -300,6 +302,7 @@ class Broker:
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
             LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
+            LifecycleStep(starting, "read keytabs", self._core.sasl.start),
             *(() if tokens is None else (LifecycleStep(starting, "read the delegation tokens", tokens.start),)),
             *((LifecycleStep(starting, "start the authorizer", self._start_authorizer),) if has_authorizer else ()),
             *((LifecycleStep(starting, "load the principal builder", self._load_builder),) if has_builder else ()),

@@ -9,7 +9,9 @@ from ottla_broker.config.sasl import own_login, sasl_settings
 from ottla_broker.config.tls import tls_settings
 from ottla_broker.config.types import ConfigError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
+from ottla_broker.security.kerberos_settings import KerberosSettings, Keytab, Renewal
+from ottla_broker.security.sasl.jaas import KERBEROS_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.tls_settings import ClientAuth
 
 OWN = "listener.name.sasl_plaintext."
@@ -44,6 +46,7 @@ def test_each_mechanism_has_its_login_module_and_brokers_one_of_their_names() ->
     assert found.passwords == {"b": "hunter2", "alice": "hunter3"}
     assert (found.largest_bytes, found.max_reauth_ms) == (1000, {"SCRAM-SHA-512": 0, "PLAIN": 0})
     login = own_login(config, "SASL_PLAINTEXT")
+    assert isinstance(login, SaslLogin)
     assert (login.mechanism, login.username, login.password) == ("SCRAM-SHA-512", "b", "hunter2")
 
 
@@ -78,7 +81,12 @@ def test_the_longest_session_is_that_of_the_mechanism_the_listener_or_all(
             f"{OWN}plain.sasl.jaas.config",
             "needs a JAAS line",
         ),
-        ("sasl.enabled.mechanisms", {}, "sasl.enabled.mechanisms", "GSSAPI is not served"),
+        (
+            "sasl.enabled.mechanisms",
+            {},
+            f"{OWN}gssapi.sasl.jaas.config",
+            f"GSSAPI is enabled and needs a JAAS line: {KERBEROS_MODULE} required",
+        ),
         ("", {"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms", "listener SASL_PLAINTEXT needs at least one"),
         (
             "",
@@ -142,3 +150,74 @@ def test_a_password_changes_while_the_broker_runs() -> None:
     assert "hunter" not in str(caught.value)
     config.apply_dynamic({key: PLAIN_LINE.replace("hunter3", "hunter4")}, {})
     assert sasl_settings(config, "SASL_PLAINTEXT").passwords["alice"] == "hunter4"
+
+
+# GSSAPI
+
+KEYTAB = 'useKeyTab=true storeKey=true keyTab="/k" principal="kafka/b@EXAMPLE"'
+KERBEROS_LINE = f"{KERBEROS_MODULE} required {KEYTAB};"
+GSSAPI = {
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+    f"{OWN}gssapi.sasl.jaas.config": KERBEROS_LINE,
+    "sasl.kerberos.service.name": "kafka",
+}
+
+
+def test_a_listener_with_gssapi_has_a_keytab_rules_and_a_service() -> None:
+    rules = "RULE:[1:$1@$0](.*@OTHER)s/@.*//, DEFAULT"
+    found = own_login(of(**GSSAPI, **{f"{OWN}sasl.kerberos.principal.to.local.rules": rules}), "SASL_PLAINTEXT")
+    assert isinstance(found, KerberosSettings)
+    assert found.keytab == Keytab(f"{OWN}gssapi.sasl.jaas.config", "kafka/b@EXAMPLE", "/k")
+    assert (found.service, found.renewal) == ("kafka", Renewal(0.8, 0.05, 60))
+    assert found.rules.short_name("alice@OTHER", "EXAMPLE") == "alice"
+
+
+def test_the_service_may_stand_in_the_line() -> None:
+    line = KERBEROS_LINE.replace(";", " serviceName=broker;")
+    config = of(**{**GSSAPI, f"{OWN}gssapi.sasl.jaas.config": line, "sasl.kerberos.service.name": ""})
+    kerberos = sasl_settings(config, "SASL_PLAINTEXT").kerberos
+    assert kerberos is not None
+    assert kerberos.service == "broker"
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "reason"),
+    [
+        ({f"{OWN}gssapi.sasl.jaas.config": SCRAM_LINE}, f"{OWN}gssapi.sasl.jaas.config", "GSSAPI needs com.sun"),
+        ({"sasl.kerberos.service.name": ""}, "sasl.kerberos.service.name", "GSSAPI needs it"),
+        (
+            {f"{OWN}gssapi.sasl.jaas.config": KERBEROS_LINE.replace(";", " serviceName=broker;")},
+            "sasl.kerberos.service.name",
+            "the serviceName of listener.name.sasl_plaintext.gssapi.sasl.jaas.config, 'broker', or none",
+        ),
+        (
+            {f"{OWN}gssapi.sasl.jaas.config": f"{KERBEROS_MODULE} required useTicketCache=true;"},
+            f"{OWN}gssapi.sasl.jaas.config",
+            "useTicketCache is not served",
+        ),
+        (
+            {f"{OWN}gssapi.sasl.jaas.config": KERBEROS_LINE.replace(";", " isInitiator=false;")},
+            f"{OWN}gssapi.sasl.jaas.config",
+            "without isInitiator=false",
+        ),
+        (
+            {"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1"},
+            "sasl.kerberos.principal.to.local.rules",
+            "is neither DEFAULT nor RULE:",
+        ),
+        (
+            {f"{OWN}sasl.kerberos.principal.to.local.rules": "DEFAULT,RULE:[1:$2]"},
+            f"{OWN}sasl.kerberos.principal.to.local.rules",
+            "names component 2 of 1",
+        ),
+    ],
+)
+def test_keys_of_kerberos_that_do_not_fit_together_are_refused(more: dict[str, str], key: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        of(**{**GSSAPI, **more})
+    assert caught.value.key == key
+
+
+def test_keys_of_kerberos_are_not_looked_at_without_gssapi() -> None:
+    assert sasl_settings(of(**{"sasl.kerberos.principal.to.local.rules": "no rule"}), "SASL_PLAINTEXT").kerberos is None

@@ -48,10 +48,12 @@ class JavaMachine:
     Args:
         log: file for what the clients log.
         clients: a jar whose clients win over those of 3.9.1.
+        options: of the JVM.
     """
 
-    def __init__(self, log: Path, *, clients: Path | None = None) -> None:
+    def __init__(self, log: Path, *, clients: Path | None = None, options: Sequence[str] = ()) -> None:
         self._log = log
+        self._options = options
         self._class_path = kafka_class_path() if clients is None else f"{clients}:{kafka_class_path()}"
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -81,10 +83,16 @@ class JavaMachine:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             program = Path(__file__).with_name("JavaClients.java")
-            options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
+            options = [
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                "-Dfile.encoding=UTF-8",
+                *self._options,
+            ]
             with self._log.open("ab") as errors:
                 self._process = subprocess.Popen(
-                    [find_java(), *options, "-cp", self._class_path, str(program)],
+                    [find_java(), *options, *self._options, "-cp", self._class_path, str(program)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,

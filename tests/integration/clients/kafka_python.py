@@ -108,6 +108,10 @@ def python_security(security: Security) -> dict[str, Any]:
     if not security:
         return {}
     found = {"security_protocol": security["security.protocol"], "ssl_context": tls_context(security)}
+    if security.get("sasl.mechanism") == "GSSAPI":  # the keytab is that of KRB5_CLIENT_KTNAME
+        service = security["sasl.kerberos.service.name"]
+        kerberos = {"sasl_kerberos_service_name": service, "sasl_kerberos_domain_name": "localhost"}
+        return {**found, "sasl_mechanism": "GSSAPI", **kerberos}
     login = sasl_login(security)
     if login is None:
         return found

@@ -21,7 +21,6 @@ SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 _NOT_SERVED: Final = {
-    KERBEROS_MODULE: "GSSAPI",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
 }
 _FLAGS = ("required", "requisite", "sufficient", "optional")
@@ -123,7 +122,7 @@ def check_module(entry: JaasEntry, module: str, mechanism: str) -> None:
     other = _NOT_SERVED.get(entry.module)
     if other is not None:
         raise JaasError(f"its login module is that of {other}, which is not served; {mechanism} needs {module}")
-    known = entry.module in (PLAIN_MODULE, SCRAM_MODULE)
+    known = entry.module in (PLAIN_MODULE, SCRAM_MODULE, KERBEROS_MODULE)
     named = entry.module if known or re.fullmatch(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)+", entry.module) else ""
     raise JaasError(f"the login module {named or 'that it names'} cannot be used: {mechanism} needs {module}")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
+from ottla_broker.security.sasl.gssapi import GssapiClient, KerberosLogin
 from ottla_broker.security.sasl.mechanism import PLAIN, ClientMechanism
 from ottla_broker.security.sasl.plain import PlainClient
 from ottla_broker.security.sasl.scram import SaltedPasswords, ScramAlgorithm, ScramClient
@@ -24,8 +26,14 @@ class LoginExchanges:
     def __init__(self) -> None:
         self._passwords: tuple[str, SaltedPasswords] | None = None
 
-    def begin(self, login: SaslLogin) -> ClientMechanism:
-        """This side of a new exchange."""
+    def begin(self, login: SaslLogin | KerberosLogin, host: str = "") -> ClientMechanism:
+        """This side of a new exchange.
+
+        Args:
+            host: the name of the other side, which GSSAPI asks a ticket for.
+        """
+        if isinstance(login, KerberosLogin):
+            return GssapiClient(partial(login.initiate, host))
         if login.mechanism == PLAIN:
             return PlainClient(login.username, login.password)
         if self._passwords is None or self._passwords[0] != login.password:

@@ -18,9 +18,12 @@ from ottla_broker.security.principals import Principal
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+GSSAPI: Final = "GSSAPI"
 
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
-"""Those that are served."""
+"""Those that are served, to brokers and by clients."""
+OF_BROKERS: Final = (GSSAPI,)
+"""Those that listeners of brokers have as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,13 @@ class Failed:
 
     Args:
         message: for the peer; "" where it is told no more than that the credentials are not valid.
+        detail: for this side's log alone.
+        is_told: False for a server that says nothing: the peer is to try again.
     """
 
     message: str = ""
+    detail: str = ""
+    is_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class ServerMechanism(Protocol):
     """The side that a client logs in to."""
 
     def step(self, token: bytes) -> ServerStep:
-        """Takes the client's next token."""
+        """Takes the client's next token. One of GSSAPI reads files: it is not for the event loop."""
         ...
 
 

@@ -28,6 +28,7 @@ from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
+from ottla_broker.server.edge.key_files import KeyFiles
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
 from ottla_broker.server.log_dir_recovery.readmission import Readmission
@@ -221,7 +222,7 @@ def make_serving(
         transaction_coordinator=transactions.coordinator,
         producer_ids=producer_ids,
         dynamic_config=stored.dynamic_config,
-        certificate_stores=core.tls,
+        certificate_stores=KeyFiles(core.tls, core.sasl),
         throttle=core.throttling,
         resolve=ports.network.resolve,
         auto_create=creation.create,

@@ -288,6 +288,10 @@ def _step(now: Authentication, event: MechanismAnswered) -> AuthenticationDecisi
                 replace(now, state=_S.AUTHENTICATED, principal=principal, session_ends=session_ends),
                 (_E.ANSWER_TOKEN, _E.ADMIT),
             )
+        case Failed(is_told=False):
+            return AuthenticationDecision(
+                replace(now, state=_S.REFUSED), (_E.CLOSE_LATER,), "the client may try again by another connection"
+            )
         case Failed(message=message):
             return _failed(
                 now,

@@ -15,8 +15,8 @@ import logging
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeAlias
 
 from ottla_broker.authorization.access import Access
 from ottla_broker.ports.clock import Timer
@@ -59,6 +59,10 @@ _E = AuthenticationEffect
 _S = AuthenticationState
 
 
+TakeStep: TypeAlias = Callable[[ServerMechanism, bytes, Callable[[ServerStep], None]], None]
+"""Gives a mechanism its token, and calls back on the event loop with what it makes of it."""
+
+
 class AuthenticationOutcomes(Protocol):
     """Counts what becomes of the connections of one listener."""
 
@@ -80,6 +84,7 @@ class SaslRules:
         largest_request_bytes: of a frame behind it.
         failure_delay_s: before a failure is told.
         limit_s: a client that has not authenticated after so long is closed.
+        beside_the_loop: how a step is taken by the mechanisms whose steps read files.
     """
 
     mechanisms: Mapping[str, Callable[[], ServerMechanism]]
@@ -89,6 +94,7 @@ class SaslRules:
     failure_delay_s: float
     limit_s: float
     outcomes: AuthenticationOutcomes
+    beside_the_loop: Mapping[str, TakeStep] = field(default_factory=dict)
 
 
 class AuthenticatedConnection(Protocol):
@@ -155,6 +161,7 @@ class SaslConnection:
         "_client",
         "_connection",
         "_dispatch",
+        "_is_stepping",
         "_mechanism",
         "_monotonic",
         "_pending",
@@ -189,12 +196,14 @@ class SaslConnection:
         self._mechanism: ServerMechanism | None = None
         self._step: ServerStep = Failed()
         """What the mechanism has made of the last token."""
+        self._is_stepping = False
+        """The mechanism works at a token beside the loop."""
         self._request = (0, 0, 0)
         """API, version and correlation id of the request in hand."""
         self._pending: list[Chunk] = []
         """The answer to a failure, until its delay is over."""
         self._waiting: list[memoryview] = []
-        """What has come while ApiVersions is answered: one frame, since nothing is read then."""
+        """What has come while ApiVersions is answered or the mechanism works: one frame, since nothing is read then."""
         connection.limit_frames(rules.largest_bytes)
         self._timer: Timer | None = call_later(rules.limit_s, self._limit_reached)
         """Of the time limit, then of the delay of a failure."""
@@ -229,7 +238,7 @@ class SaslConnection:
         if state is _S.AUTHENTICATED:
             self._decide(SessionEnded())
             self._receive(frame)
-        elif state is _S.ANSWERING_VERSIONS:
+        elif state is _S.ANSWERING_VERSIONS or self._is_stepping:
             self._waiting.append(frame)
             self._client.pause()
         elif state is _S.BARE_TOKENS:
@@ -271,10 +280,14 @@ class SaslConnection:
             codec.frame_response(context.api_key, context.api_version, context.correlation_id, response)  # type: ignore[arg-type]  # no range of a file
         )
         self._decide(VersionsAnswered(bool(response.error_code)))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes what has waited, then reads again."""
         waiting, self._waiting = self._waiting, []
         for frame in waiting:
-            self._receive(frame)
-        if self._authentication.state not in (_S.ANSWERING_VERSIONS, _S.REFUSED):
+            self.on_frame(frame)
+        if not self._is_stepping and self._authentication.state not in (_S.ANSWERING_VERSIONS, _S.REFUSED):
             self._client.read_on()
 
     # -- decisions -----------------------------------------------------------------------------------------------
@@ -317,7 +330,22 @@ class SaslConnection:
 
     def _give(self, token: bytes) -> None:
         assert self._mechanism is not None
-        self._step = self._with_built_principal(self._mechanism.step(token))
+        take = self._rules.beside_the_loop.get(self._authentication.mechanism)
+        if take is None:
+            self._stepped(self._mechanism.step(token))
+            return
+        self._is_stepping = True
+        self._client.pause()
+        take(self._mechanism, token, self._stepped_beside)
+
+    def _stepped_beside(self, step: ServerStep) -> None:
+        self._is_stepping = False
+        if not self._connection.is_closed:  # else its time limit, or the client, has ended it
+            self._stepped(step)
+            self._go_on()
+
+    def _stepped(self, step: ServerStep) -> None:
+        self._step = self._with_built_principal(step)
         self._decide(MechanismAnswered(self._step, self._lifetime_ms()))
 
     def _with_built_principal(self, step: ServerStep) -> ServerStep:
@@ -399,6 +427,8 @@ class SaslConnection:
         self._mechanism = None
         self._client.pause()
         self._rules.outcomes.failed(again=before.principal is not None)
+        if isinstance(self._step, Failed) and self._step.detail:
+            reason = f"{reason} ({self._step.detail})"
         logger.info("failed %s from %s:%d on %s: %s", before.attempt, *self._client.peer, self._client.listener, reason)
         if self._timer is not None:
             self._timer.cancel()

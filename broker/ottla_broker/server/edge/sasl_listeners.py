@@ -13,16 +13,21 @@ from functools import partial
 from typing import Final
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.sasl import SASL_PROTOCOLS, SaslSettings, own_login, sasl_settings
 from ottla_broker.config.tls import TLS_PROTOCOLS
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.ports.network import Connector
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.security.kerberos_settings import KerberosSettings, KeytabError
 from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import SaslLogin
-from ottla_broker.security.sasl.mechanism import PLAIN, ServerMechanism
+from ottla_broker.security.sasl.mechanism import GSSAPI, PLAIN, ServerMechanism, ServerStep
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer, made_up
+from ottla_broker.server.edge.kerberos_of_broker import KerberosOfBroker
 from ottla_broker.server.edge.sasl_connection import SaslRules
 from ottla_broker.server.peers.sasl_connector import SaslConnector
 
@@ -82,6 +87,7 @@ class SaslListeners:
         self._settings: dict[str, SaslSettings] = {}
         self._rules: dict[str, SaslRules] = {}
         self._passwords: dict[str, Mapping[str, str]] = {}
+        self._kerberos = KerberosOfBroker(clock)
         self._secret = os.urandom(32)
         self._protocols = {one.listener: one.security_protocol for one in config.listeners.bound}
         self._outcomes = {
@@ -90,6 +96,28 @@ class SaslListeners:
             if protocol in SASL_PROTOCOLS
         }
         config.on_change(self._on_change)
+
+    async def start(self) -> None:
+        """Reads the keytabs. Raises KeytabError."""
+        for listener in self._outcomes:
+            kerberos = self._settings_of(listener).kerberos
+            if kerberos is not None:
+                await self._kerberos.check(kerberos)
+
+    async def check(self, values: BrokerValues) -> None:
+        """Reads the keytabs that other values would name. Nothing changes.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for one that cannot be used.
+        """
+        for listener in self._outcomes:
+            now, kerberos = self._settings_of(listener).kerberos, sasl_settings(values, listener).kerberos
+            if kerberos is None or (now is not None and now.keytab == kerberos.keytab):
+                continue
+            try:
+                await self._kerberos.check(kerberos)
+            except KeytabError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def rules_of(self, listener: str) -> SaslRules | None:
         """For a new connection; None for a listener without SASL."""
@@ -110,8 +138,9 @@ class SaslListeners:
             return connector
         return SaslConnector(connector, self._clock, partial(self._own_login, listener))
 
-    def _own_login(self, listener: str) -> SaslLogin:
-        return own_login(self._config, listener)
+    def _own_login(self, listener: str) -> SaslLogin | KerberosLogin:
+        login = own_login(self._config, listener)
+        return self._kerberos.login(login) if isinstance(login, KerberosSettings) else login
 
     def _settings_of(self, listener: str) -> SaslSettings:
         found = self._settings.get(listener)
@@ -131,11 +160,21 @@ class SaslListeners:
             config.connection_failed_authentication_delay_ms / 1000,
             limit_ms / 1000,
             self._outcomes[listener],
+            {GSSAPI: self._step_beside},
         )
+
+    def _step_beside(self, mechanism: ServerMechanism, token: bytes, then: Callable[[ServerStep], None]) -> None:
+        async def step() -> None:
+            then(await self._clock.in_thread(mechanism.step, token))
+
+        self._clock.spawn(step(), name="step of a SASL mechanism")
 
     def _maker(self, listener: str, mechanism: str) -> Callable[[], ServerMechanism]:
         if mechanism == PLAIN:
             return lambda: PlainServer(lambda: self._passwords_of(listener))
+        kerberos = self._settings_of(listener).kerberos
+        if mechanism == GSSAPI and kerberos is not None:
+            return partial(self._kerberos.server, kerberos)
         algorithm = ScramAlgorithm(mechanism)
         secret = self._secret_of(listener, mechanism)
         return lambda: ScramServer(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ottla_broker.ports import Clock
@@ -23,6 +24,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import error_name
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
+from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
 from ottla_broker.security.sasl.mechanism import Challenge, ClientMechanism, Failed
 
@@ -32,6 +34,7 @@ _VERSION: Final = 1
 """Of both requests: brokers of Apache Kafka have it since 2.2."""
 _EARLIEST, _LATEST = 0.85, 0.95
 """Parts of a session's life between which it logs in again, as Java's clients do."""
+_OVERDUE: Final = "it has not let this broker in in time"
 _OWN: Final = 0x80
 """A bit of the first byte of a negative correlation id."""
 
@@ -45,10 +48,10 @@ class SaslConnector:
 
     Args:
         connector: connects without logging in.
-        login: the name and password in force.
+        login: the name and password in force, or the ticket.
     """
 
-    def __init__(self, connector: Connector, clock: Clock, login: Callable[[], SaslLogin]) -> None:
+    def __init__(self, connector: Connector, clock: Clock, login: Callable[[], SaslLogin | KerberosLogin]) -> None:
         self._connector = connector
         self._clock = clock
         self._login = login
@@ -57,7 +60,7 @@ class SaslConnector:
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
     ) -> Connection:
-        session = _LoggedIn(self._clock, self._client)
+        session = _LoggedIn(self._clock, partial(self._client, host))
         started = self._clock.monotonic()
         connection = await self._connector.connect(
             host, port, session.attach, timeout_s=timeout_s, max_frame_bytes=max_frame_bytes
@@ -73,10 +76,10 @@ class SaslConnector:
         session.hand_over(factory(session))
         return session
 
-    def _client(self) -> tuple[str, ClientMechanism]:
+    def _client(self, host: str) -> tuple[str, ClientMechanism]:
         """The mechanism, and this side of a new exchange."""
         login = self._login()
-        return login.mechanism, self._exchanges.begin(login)
+        return login.mechanism, self._exchanges.begin(login, host)
 
 
 class _LoggedIn:
@@ -89,6 +92,7 @@ class _LoggedIn:
         self._above: ConnectionHandler | None = None
         self._answer: asyncio.Future[memoryview] | None = None
         """Of the own request that is in flight."""
+        self._is_overdue = False
         self._correlation_id = 0
         self._held: list[tuple[Sequence[Chunk], bool]] | None = None
         """What is sent while it logs in again."""
@@ -177,6 +181,7 @@ class _LoggedIn:
 
     async def log_in(self, limit_s: float) -> None:
         """Raises OSError."""
+        self._is_overdue = False
         timer = self._clock.call_later(limit_s, self._on_overdue)
         try:
             lifetime_ms = await self._exchange()
@@ -187,8 +192,9 @@ class _LoggedIn:
             self._timer = self._clock.call_later(part * lifetime_ms / 1000, self._log_in_again, limit_s)
 
     def _on_overdue(self) -> None:
+        self._is_overdue = True  # for a step that ends later: one of GSSAPI waits for others
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(TimeoutError("it has not let this broker in in time"))
+            self._answer.set_exception(TimeoutError(_OVERDUE))
 
     def _log_in_again(self, limit_s: float) -> None:
         self._timer = None
@@ -230,6 +236,8 @@ class _LoggedIn:
     async def _ask(self, api_key: ApiKey, request: Any) -> Any:
         if self._reason is not None or self.is_closed:
             raise ConnectionError(self._reason or "the connection is closed")
+        if self._is_overdue:
+            raise TimeoutError(_OVERDUE)
         self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         correlation_id = self._correlation_id - 0x80000000
         chunks: Any = codec.frame_request(api_key, _VERSION, correlation_id, "sasl", request)

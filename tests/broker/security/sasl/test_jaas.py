@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.local.jars import find_java, kafka_class_path
-from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, check_module, parse_jaas
+from ottla_broker.security.sasl.jaas import (
+    KERBEROS_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    JaasEntry,
+    JaasError,
+    check_module,
+    parse_jaas,
+)
 
 GOOD = [
     (f'{PLAIN_MODULE} required username="admin" password="s" user_admin="s";', {"username": "admin", "password": "s"}),
@@ -58,7 +66,7 @@ def test_a_malformed_line_is_refused_without_a_value(text: str, message: str) ->
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("com.sun.security.auth.module.Krb5LoginModule", "that of GSSAPI, which is not served"),
+        (KERBEROS_MODULE, "the login module com.sun.security.auth.module.Krb5LoginModule cannot be used: PLAIN needs"),
         ("org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule", "that of OAUTHBEARER"),
         ("com.example.Vault", "the login module com.example.Vault cannot be used"),
         (SCRAM_MODULE, "ScramLoginModule cannot be used: PLAIN needs"),

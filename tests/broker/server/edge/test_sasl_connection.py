@@ -3,7 +3,7 @@ before the client has authenticated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ from ottla_broker.security.sasl.scram import (
     ScramServer,
 )
 from ottla_broker.server.edge.dispatch import served
-from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
+from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules, TakeStep
 from ottla_broker.server.handler_api import RequestContext
 from tests.broker.server.edge.test_throttling import Edge, Socket
 
@@ -104,6 +104,7 @@ class Listener:
             DELAY_S,
             LIMIT_S,
             self.outcomes,
+            self.beside,
         )
         clock: Any = self.edge.clock
         self.gate = SaslConnection(client, socket, rules, self._dispatch, clock.monotonic, clock.call_later)
@@ -134,6 +135,10 @@ class Listener:
         context.respond(response)
 
     versions_error = 0
+
+    @property
+    def beside(self) -> Mapping[str, TakeStep]:
+        return {}
 
     # What a client does
 
