@@ -2,7 +2,8 @@
 # fetch-kerberos.sh [--check]: what the tests with Kerberos need, without root: Debian's key distribution center and the
 # headers of MIT Kerberos, unpacked into ${OTTLA_CACHE:-~/.cache/ottla}/kerberos, and gssapi, built with them into .venv.
 # Nothing happens when both are there. With --check nothing is fetched: it ends with 1 when something is missing.
-# Needs Debian (or Ubuntu), a C compiler, and .venv (make setup).
+# Needs Debian (or Ubuntu) and .venv (make setup). What is to be installed for the build is installed as root; otherwise
+# one line names it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
@@ -21,12 +22,18 @@ if [ "${1:-}" = --check ]; then
   exit
 fi
 
-for program in apt-get dpkg-deb cc; do
-  if ! command -v "$program" > /dev/null; then
-    echo "fetch-kerberos: $program is missing: the key distribution center is Debian's, and gssapi is built from source" >&2
-    exit 1
-  fi
-done
+if ! command -v apt-get > /dev/null; then
+  echo "fetch-kerberos: the key distribution center is Debian's, and apt-get is missing" >&2
+  exit 1
+fi
+if ! is_built; then
+  has() { .venv/bin/python -c "$1" 2> /dev/null; }
+  missing=()
+  command -v cc > /dev/null || missing+=(gcc libc6-dev)
+  has 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' || missing+=(python3-dev)
+  has 'import ctypes; ctypes.CDLL("libgssapi_krb5.so.2")' || missing+=(libgssapi-krb5-2)
+  scripts/install-packages.sh fetch-kerberos "${missing[@]}"
+fi
 
 mkdir -p "$cache"
 exec 9> "$cache/.fetch-kerberos.lock"
@@ -39,9 +46,10 @@ if ! is_unpacked; then
     if (cd "$fresh" && apt-get -qq download "${packages[@]}" > log 2>&1); then break; fi
     if [ "$attempt" = 3 ]; then
       cat "$fresh/log" >&2
-      echo "fetch-kerberos: apt-get could not fetch them; its lists may be old or none: apt-get update, as root" >&2
+      echo "fetch-kerberos: apt-get could not fetch them; apt-get update, as root, brings its lists up to date" >&2
       exit 1
     fi
+    [ "$(id -u)" != 0 ] || apt-get -qq update || true # its lists may be old, or none
     sleep 5
   done
   for package in "$fresh"/*.deb; do

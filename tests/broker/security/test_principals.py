@@ -29,6 +29,7 @@ DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
         (r"RULE:^CN=(\w+),.*$/svc\/$1/", DUKE, "svc/Duke"),
         (r"RULE:^CN=(\w+),.*$/\$1 $1 $7/", DUKE, "$1 Duke $7"),
         ("RULE:CN=|,OU=.*//", "CN=", ""),
+        (r"RULE:^CN=(\w+)$/$1/,DEFAULT", "CN=Zlín", "CN=Zlín"),
         ("RULE:^.*$/all,of\\/them/", DUKE, "all,of/them"),
     ],
 )

@@ -8,6 +8,7 @@ ONE_LOOP = "Without effect: a broker is one event loop with one I/O lane per log
 NO_KRAFT = "Without effect: KRaft is not built."
 NO_TIERED_STORAGE = "Without effect: tiered storage is not built."
 NO_SECURITY_YET = "Without effect yet: this part of security is not served."
+NO_KINIT = "Without effect: a broker logs in with a keytab, and needs no kinit."
 NO_JAVA_SOCKET = "Without effect: it names a Java class; zookeeper.ssl.client.enable alone decides."
 NO_JMX = "Without effect: metrics are served over HTTP at ottla.http.listener."
 KERNEL_SIZES = "Without effect: the kernel sets the receive buffers of connections between brokers."

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.ports.clock import Timer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla_broker.security.principals import USER, Principal
+from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import SaslLogin
 from ottla_broker.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from ottla_broker.security.sasl.plain import PlainServer
@@ -110,6 +114,47 @@ async def test_a_broker_logs_in_and_its_requests_are_served(mechanism: str) -> N
         await peer.answer()
         assert (await asked).error_code == 0
         assert peer.outcomes.seen == ["succeeded"]
+
+
+class TellingClock(LoopClock):
+    """Says when the first of its timers has fired."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fired = asyncio.Event()
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
+        def run() -> None:
+            callback(*args)
+            self.fired.set()
+
+        return super().call_later(delay_s, run)
+
+
+def _no_handler(connection: Any) -> Any:
+    raise AssertionError("nobody has logged in")
+
+
+async def test_a_step_that_ends_behind_the_time_limit_logs_nobody_in() -> None:
+    """That of a client whose key distribution center does not answer."""
+    clock, network, answers = TellingClock(), SocketNetwork(), threading.Event()
+    peer = Peer(network, LoopClock(), 0)
+    listener = await network.listen("127.0.0.1", 0, peer.accept, max_frame_bytes=1 << 20)
+
+    def initiate(host: str) -> Any:
+        answers.wait()
+        return SimpleNamespace(step=lambda token: b"ticket", is_established=False)
+
+    connector = SaslConnector(network, clock, lambda: KerberosLogin(initiate, PLAIN))
+    connecting = asyncio.create_task(
+        connector.connect("127.0.0.1", listener.port, _no_handler, timeout_s=0.2, max_frame_bytes=1 << 20)
+    )
+    await clock.fired.wait()
+    answers.set()
+    with pytest.raises(TimeoutError, match="it has not let this broker in in time"):
+        await connecting
+    network.close()
+    clock.cancel_all()
 
 
 @pytest.mark.parametrize(
