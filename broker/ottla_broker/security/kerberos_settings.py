@@ -60,8 +60,8 @@ class Renewal:
             lifetime_s: of the ticket.
             drawn: from 0 up to 1.
 
-        >>> Renewal(0.8, 0.05, 60).wait_s(1000, 0.5), Renewal(0.8, 0.05, 60).wait_s(70, 0)
-        (825.0, 60)
+        >>> Renewal(0.5, 0.25, 60).wait_s(1000, 0.5), Renewal(0.5, 0.25, 60).wait_s(100, 0)
+        (625.0, 60)
         """
         proposed = lifetime_s * (self.window + self.jitter * drawn)
         wait_s = max(proposed, self.shortest_s)
