@@ -44,6 +44,7 @@ if ! is_unpacked; then
   fresh=$(mktemp -d "$cache/.kerberos.XXXXXX")
   for attempt in 1 2 3; do # an archive has its bad moments
     if (cd "$fresh" && apt-get -qq download "${packages[@]}" > log 2>&1); then break; fi
+    if [ "$(id -u)" = 0 ]; then apt-get update -qq > /dev/null || true; fi # its lists may be old, or none
     if [ "$attempt" = 3 ]; then
       cat "$fresh/log" >&2
       echo "fetch-kerberos: apt-get could not fetch them; apt-get update, as root, brings its lists up to date" >&2

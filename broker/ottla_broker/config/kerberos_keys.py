@@ -20,7 +20,7 @@ _RULES = "sasl.kerberos.principal.to.local.rules"
 
 
 def kerberos_settings(keys: ListenerKeys, jaas_key: str, entry: JaasEntry) -> KerberosSettings:
-    """Of a listener with GSSAPI.
+    """The Kerberos keys of a listener with GSSAPI.
 
     Args:
         jaas_key: the name of the key that has the JAAS line.

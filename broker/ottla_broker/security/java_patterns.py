@@ -43,8 +43,8 @@ class JavaReplacement:
 
     @classmethod
     def of(cls, text: str, pattern: re.Pattern[str]) -> JavaReplacement:
-        """Of a text for the matches of a pattern, in which $1 is a group and a backslash takes the next character as it
-        is. A number has as many digits as make a group that the pattern has.
+        """A replacement for the matches of a pattern, by a text in which $1 is a group and a backslash takes the next
+        character as it is. A number has as many digits as make a group that the pattern has.
 
         Raises:
             ValueError: it names a group that the pattern does not have, or ends in the midst of something.

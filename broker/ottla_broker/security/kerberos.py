@@ -40,7 +40,7 @@ _PASSES: Final = (33, 34)
 
 
 class Kerberos:
-    """Of one broker.
+    """The contexts and tickets of one broker.
 
     Args:
         now: monotonic time in seconds.

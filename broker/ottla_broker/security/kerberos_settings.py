@@ -70,7 +70,7 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class KerberosSettings:
-    """Of one listener.
+    """The Kerberos keys of one listener.
 
     Args:
         service: the first component of the brokers' principals, for which clients ask.
@@ -85,7 +85,7 @@ class KerberosSettings:
 
 
 def keytab_of(key: str, options: Mapping[str, str]) -> Keytab:
-    """Of the options of Krb5LoginModule in a JAAS line.
+    """The keytab by the options of Krb5LoginModule in a JAAS line.
 
     >>> keytab_of("k", {"useKeyTab": "true", "keyTab": "/k.keytab", "principal": "kafka/b.example@EXAMPLE"}).file
     '/k.keytab'
@@ -106,5 +106,5 @@ def keytab_of(key: str, options: Mapping[str, str]) -> Keytab:
 
 
 def is_true(options: Mapping[str, str], name: str, default: str = "false") -> bool:
-    """Of an option of Krb5LoginModule."""
+    """Whether an option of Krb5LoginModule is on."""
     return options.get(name, default).lower() == "true"

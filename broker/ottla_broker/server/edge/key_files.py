@@ -11,7 +11,7 @@ from ottla_broker.server.edge.tls_contexts import TlsContexts
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """Of one broker."""
+    """The files with keys of one broker."""
 
     tls: TlsContexts
     sasl: SaslListeners
