@@ -39,6 +39,7 @@ def test_without_pools_all_brokers_are_of_the_pool_main() -> None:
         "sasl.jaas.config",
         "delegation.token.secret.key",
         "zookeeper.ssl.keystore.password",
+        "ottla.zookeeper.sasl.jaas.config",
         "listener.name.client.ssl.keystore.password",
         "listener.name.client.sasl.jaas.config",
         "listener.name.internal.scram-sha-512.sasl.jaas.config",

@@ -205,13 +205,13 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(min(timeout, self._patience_s), request, xid)
-        self._patience_s = self._first_patience_s
         if isinstance(request, Connect) and answer[0].time_out > 0 and self._login is not None:
             try:
                 self._log_in(self._login)
             except DigestError as error:
                 raise _LoginFailed(f"SASL as user {self._login.username!r}: {error}") from None
             self.sasl_failure = ""
+        self._patience_s = self._first_patience_s
         return answer
 
     def _log_in(self, login: SaslLogin) -> None:
