@@ -141,3 +141,15 @@ def test_a_broker_that_zookeeper_does_not_let_in_ends_with_the_reason(
     reason = "the server refuses the user or the password" if has_login else "give ottla.zookeeper.sasl.jaas.config"
     assert reason in broker.log.splitlines()[-1]
     assert "Traceback" not in broker.log and "not-the-secret" not in broker.log
+
+
+def test_a_broker_whose_jaas_file_cannot_be_used_does_not_start(tmp_path: Path) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(f"Client {{ {KERBEROS_MODULE} required principal=hunter2; }};")
+    broker = BrokerProcess(tmp_path / "broker", 0, f"127.0.0.1:{free_port()}")
+    broker.environment["KAFKA_OPTS"] = f"-Djava.security.auth.login.config={file}"
+    broker.launch()
+    assert broker.wait() == 1
+    (line,) = broker.log.splitlines()
+    assert line.startswith(f"KAFKA_OPTS: java.security.auth.login.config={file}: section Client: Kerberos (GSSAPI)")
+    assert "hunter2" not in line
