@@ -12,9 +12,7 @@ packages=(
   krb5-kdc krb5-admin-server krb5-user libkrb5-dev krb5-multidev comerr-dev libgssapi-krb5-2 libkrb5-3 libkrb5support0
   libk5crypto3 libkdb5-10 libkadm5srv-mit12 libkadm5clnt-mit12 libgssrpc4 libverto1 libverto-libev1 libev4 libss2
 )
-wanted=$(sha256sum < scripts/fetch-kerberos.sh | cut -d' ' -f1)
-
-is_unpacked() { [ "$(cat "$root/.script.sha256" 2> /dev/null)" = "$wanted" ]; }
+is_unpacked() { [ "$(cat "$root/.packages" 2> /dev/null)" = "${packages[*]}" ]; }
 is_built() { .venv/bin/python -c 'import gssapi' 2> /dev/null; }
 
 if [ "${1:-}" = --check ]; then
@@ -56,7 +54,7 @@ if ! is_unpacked; then
   for package in "$fresh"/*.deb; do
     dpkg-deb -x "$package" "$fresh/root"
   done
-  echo "$wanted" > "$fresh/root/.script.sha256"
+  echo "${packages[*]}" > "$fresh/root/.packages"
   chmod 755 "$fresh/root"
   rm -rf "$root"
   mv -T "$fresh/root" "$root"

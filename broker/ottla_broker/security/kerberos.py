@@ -53,14 +53,13 @@ class Kerberos:
     def __init__(self, now: Callable[[], float], drawn: Callable[[], float]) -> None:
         self._now = now
         self._drawn = drawn
-        try:
-            self._directory = tempfile.TemporaryDirectory(prefix="ottla-kerberos-")
-        except OSError as error:
-            raise KerberosFailure(f"the replay cache needs a directory for temporary files: {error}") from None
-        self.default_realm = _default_realm()
-        """That of krb5.conf; "" without one."""
+        self._directory = _own_directory()
+        """Of the replay cache."""
         self._acceptors: dict[Keytab, Any] = {}
         self._logins: dict[Keytab, _Login] = {}
+        self._caches = f"MEMORY:{Path(self._directory.name).name}"
+        self.default_realm = _default_realm()
+        """That of krb5.conf; "" without one."""
 
     def check(self, keytab: Keytab) -> None:
         """Raises KerberosFailure: the keytab cannot be read, or has no key of its principal."""
@@ -68,6 +67,8 @@ class Kerberos:
 
     def accept(self, settings: KerberosSettings) -> GssapiContext:
         """The service's side of a context. Raises KerberosFailure."""
+        if not Path(self._directory.name).is_dir():  # something tidies temporary files up
+            self._directory, self._acceptors = _own_directory(), {}
         keytab = settings.keytab
         found = self._acceptors.get(keytab)
         if found is None:
@@ -80,8 +81,8 @@ class Kerberos:
         keytab = settings.keytab
         login = self._logins.get(keytab)
         if login is None:
-            caches = f"MEMORY:{Path(self._directory.name).name}-{len(self._logins)}-"
-            login = self._logins.setdefault(keytab, _Login(keytab, caches, self._now, self._drawn))
+            made = _Login(keytab, f"{self._caches}-{len(self._logins)}-", self._now, self._drawn)
+            login = self._logins.setdefault(keytab, made)
         credentials = login.credentials(settings.renewal)
         with _failures():
             return GssapiContext(
@@ -110,7 +111,7 @@ class _Login:
         self._drawn = drawn
         self._number = 0
         self._credentials: Any = None
-        self._ends_at = self._renewed_at = -1.0
+        self._ends_at = self._renews_at = -1.0
         self._lock = threading.Lock()
         """Held by the one that logs in; the others wait only when there is no ticket that is valid."""
 
@@ -118,13 +119,16 @@ class _Login:
         """Raises KerberosFailure."""
         now = self._now()
         is_valid = now < self._ends_at
-        if now >= self._renewed_at and self._lock.acquire(blocking=not is_valid):
+        if self._is_due(now) and self._lock.acquire(blocking=not is_valid):
             try:
-                if now >= self._renewed_at:  # else another one has, meanwhile
+                if self._is_due(now):  # else another one has logged in meanwhile
                     self._log_in(renewal, is_valid)
             finally:
                 self._lock.release()
         return self._credentials
+
+    def _is_due(self, now: float) -> bool:
+        return now >= min(self._renews_at, self._ends_at)
 
     def _log_in(self, renewal: Renewal, is_valid: bool) -> None:
         principal = self._keytab.principal
@@ -136,14 +140,14 @@ class _Login:
         except KerberosFailure as failure:
             if not is_valid:
                 raise KerberosFailure(f"{principal} cannot log in with {self._keytab.file}: {failure}") from None
-            self._renewed_at = self._now() + renewal.shortest_s
+            self._renews_at = self._now() + renewal.shortest_s
             logger.warning("%s cannot log in again, and keeps its ticket: %s", principal, failure)
             return
         now = self._now()
         self._number += 1
         self._credentials = made
         self._ends_at = now + lifetime_s
-        self._renewed_at = now + renewal.wait_s(lifetime_s, self._drawn())
+        self._renews_at = now + renewal.wait_s(lifetime_s, self._drawn())
         logger.info("%s has logged in; its ticket is valid for %.0f s", principal, lifetime_s)
 
 
@@ -167,7 +171,7 @@ class GssapiContext:
 
     def step(self, token: bytes) -> bytes:
         with _failures():
-            return self._context.step(token or None) or b""
+            return bytes(self._context.step(token or None) or b"")
 
     def wrap(self, message: bytes) -> bytes:
         with _failures():
@@ -176,6 +180,14 @@ class GssapiContext:
     def unwrap(self, token: bytes) -> bytes:
         with _failures():
             return bytes(self._context.unwrap(token).message)
+
+
+def _own_directory() -> tempfile.TemporaryDirectory[str]:
+    """That nobody else may write to."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="ottla-kerberos-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise KerberosFailure(f"the replay cache needs a directory for temporary files: {error}") from None
 
 
 def _default_realm() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -171,6 +172,16 @@ def test_who_has_seen_a_token_cannot_use_it(realm: Realm, kerberos: Kerberos) ->
     assert realm.server(kerberos).step(token) == Failed(detail="Request is a replay", is_told=False)
 
 
+def test_a_replay_cache_that_was_tidied_away_begins_again(realm: Realm) -> None:
+    kerberos = library()
+    assert realm.exchange(kerberos) == ALICE
+    shutil.rmtree(kerberos._directory.name)
+    assert realm.exchange(kerberos) == ALICE
+    token = realm.first_token(kerberos)
+    assert isinstance(realm.server(kerberos).step(token), Challenge)
+    assert isinstance(realm.server(kerberos).step(token), Failed)
+
+
 def test_a_keytab_that_cannot_be_used_says_why(realm: Realm, kerberos: Kerberos, tmp_path: Path) -> None:
     broken = tmp_path / "broken.keytab"
     broken.write_bytes(b"no keytab")
@@ -238,6 +249,23 @@ def test_a_client_keeps_its_ticket_while_nobody_gives_it_another(
     assert step.message.endswith(f"Cannot contact any KDC for realm '{REALM}'")
     own_realm.kdc.start()
     assert own_realm.exchange(kerberos) == ALICE
+
+
+def test_a_ticket_is_not_used_behind_its_end_though_the_last_login_has_just_failed(
+    own_realm: Realm, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="ottla.security")
+    now = 0.0
+    kerberos = library(lambda: now)
+    assert own_realm.exchange(kerberos) == ALICE
+    own_realm.kdc.stop()
+    now = 86399.0
+    assert own_realm.exchange(kerberos) == ALICE
+    assert "cannot log in again" in caplog.text
+    own_realm.kdc.start()
+    now = 86400.0
+    assert own_realm.exchange(kerberos) == ALICE
+    assert caplog.text.count("has logged in") == 2
 
 
 # Nonsense

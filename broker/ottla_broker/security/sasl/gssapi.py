@@ -15,12 +15,14 @@ name any authorization id: who it is is in its ticket alone. Clients name their 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ottla_broker.security.kerberos_rules import NoShortName
 from ottla_broker.security.principals import USER, Principal
 from ottla_broker.security.sasl.mechanism import (
+    GSSAPI,
     Authenticated,
     Challenge,
     ClientStep,
@@ -79,10 +81,12 @@ class KerberosLogin:
 
     Args:
         initiate: makes this side of a context with the service on a host, by its name.
+        turn: held during a step, which may wait for a key distribution center: one thread does, and not all.
     """
 
     initiate: Callable[[str], SecurityContext]
-    mechanism: str = "GSSAPI"
+    turn: AbstractAsyncContextManager[object]
+    mechanism: str = GSSAPI
 
 
 class GssapiServer:

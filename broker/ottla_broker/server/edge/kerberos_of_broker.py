@@ -5,6 +5,7 @@ The library is loaded with the first of them, and by no other broker.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ class KerberosOfBroker:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kerberos: Kerberos | None = None
+        self._turn = asyncio.Lock()
 
     async def check(self, settings: KerberosSettings) -> None:
         """Reads its keytab. Raises KeytabError: it, or the library, cannot be used."""
@@ -35,7 +37,7 @@ class KerberosOfBroker:
 
     def login(self, settings: KerberosSettings) -> KerberosLogin:
         """How this broker logs in to others."""
-        return KerberosLogin(partial(self._initiate, settings))
+        return KerberosLogin(partial(self._initiate, settings), self._turn)
 
     # In threads
 

@@ -6,6 +6,7 @@ mechanism that is added holds for the next connection, and for the next time tha
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -35,6 +36,8 @@ FindCredential = Callable[[ScramAlgorithm, str], "ScramCredential | None"]
 FindToken = Callable[[ScramAlgorithm, str, bytes], "ScramIdentity | None"]
 """Takes the id of a delegation token and the salt of its credential."""
 
+_STEPS_AT_ONCE: Final = 2
+"""Of mechanisms that read files: a disk that hangs leaves threads to others."""
 _METRIC: Final = "kafka_server_socketservermetrics_"
 
 
@@ -88,6 +91,7 @@ class SaslListeners:
         self._rules: dict[str, SaslRules] = {}
         self._passwords: dict[str, Mapping[str, str]] = {}
         self._kerberos = KerberosOfBroker(clock)
+        self._steps = asyncio.Semaphore(_STEPS_AT_ONCE)
         self._secret = os.urandom(32)
         self._protocols = {one.listener: one.security_protocol for one in config.listeners.bound}
         self._outcomes = {
@@ -165,7 +169,9 @@ class SaslListeners:
 
     def _step_beside(self, mechanism: ServerMechanism, token: bytes, then: Callable[[ServerStep], None]) -> None:
         async def step() -> None:
-            then(await self._clock.in_thread(mechanism.step, token))
+            async with self._steps:
+                made = await self._clock.in_thread(mechanism.step, token)
+            then(made)
 
         self._clock.spawn(step(), name="step of a SASL mechanism")
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla_broker.ports import Clock
 from ottla_broker.ports.clock import Timer
@@ -26,7 +27,7 @@ from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRe
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
 from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
-from ottla_broker.security.sasl.mechanism import Challenge, ClientMechanism, Failed
+from ottla_broker.security.sasl.mechanism import Challenge, ClientMechanism, ClientStep, Failed
 
 logger = logging.getLogger("ottla.server")
 
@@ -76,16 +77,24 @@ class SaslConnector:
         session.hand_over(factory(session))
         return session
 
-    def _client(self, host: str) -> tuple[str, ClientMechanism]:
-        """The mechanism, and this side of a new exchange."""
+    def _client(self, host: str) -> _Exchange:
         login = self._login()
-        return login.mechanism, self._exchanges.begin(login, host)
+        turn = login.turn if isinstance(login, KerberosLogin) else nullcontext()
+        return _Exchange(login.mechanism, self._exchanges.begin(login, host), turn)
+
+
+class _Exchange(NamedTuple):
+    """A new one: the mechanism, this side of it, and what is held during a step."""
+
+    mechanism: str
+    client: ClientMechanism
+    turn: AbstractAsyncContextManager[object]
 
 
 class _LoggedIn:
     """A connection that has logged in: for those above a `Connection`, for the one below its `ConnectionHandler`."""
 
-    def __init__(self, clock: Clock, client: Callable[[], tuple[str, ClientMechanism]]) -> None:
+    def __init__(self, clock: Clock, client: Callable[[], _Exchange]) -> None:
         self._clock = clock
         self._client = client
         self._below: Connection | None = None
@@ -216,7 +225,8 @@ class _LoggedIn:
 
     async def _exchange(self) -> int:
         """Gives the lifetime of the session in milliseconds; 0 without an end."""
-        mechanism, client = self._client()
+        exchange = self._client()
+        mechanism = exchange.mechanism
         handshake = await self._ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=mechanism))
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms)
@@ -224,7 +234,7 @@ class _LoggedIn:
                 f"it answers {error_name(handshake.error_code)} to {mechanism}; its mechanisms: {offered}"
             )
         token, lifetime_ms = b"", 0
-        while isinstance(step := await self._clock.in_thread(client.step, token), Challenge):
+        while isinstance(step := await self._step(exchange, token), Challenge):
             answer = await self._ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=step.token))
             if answer.error_code:
                 raise SaslRefused(answer.error_message or error_name(answer.error_code))
@@ -232,6 +242,12 @@ class _LoggedIn:
         if isinstance(step, Failed):
             raise SaslRefused(step.message or f"{mechanism} has failed")
         return int(lifetime_ms)
+
+    async def _step(self, exchange: _Exchange, token: bytes) -> ClientStep:
+        async with exchange.turn:
+            if self._is_overdue:
+                raise TimeoutError(_OVERDUE)
+            return await self._clock.in_thread(exchange.client.step, token)
 
     async def _ask(self, api_key: ApiKey, request: Any) -> Any:
         if self._reason is not None or self.is_closed:

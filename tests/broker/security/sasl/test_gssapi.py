@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +74,7 @@ def test_a_client_gets_in_by_its_short_name(is_mutual: bool) -> None:
         asked.append(host)
         return Context(of_client="alice@EXAMPLE", is_mutual=is_mutual)
 
-    login = KerberosLogin(initiate)
+    login = KerberosLogin(initiate, nullcontext())
     client, side = LoginExchanges().begin(login, "b.example"), server(is_mutual=is_mutual)
     assert not asked, "nobody is asked for a ticket on the event loop"
     token, sent = b"", 0

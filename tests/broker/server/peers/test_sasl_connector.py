@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +25,7 @@ from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, Sc
 from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
 from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
-from ottla_broker.server.peers.sasl_connector import SaslConnector
+from ottla_broker.server.peers.sasl_connector import SaslConnector, SaslRefused
 from tests.broker.server.edge.test_sasl_connection import Outcomes
 from tests.broker.server.edge.test_throttling import Edge
 
@@ -135,6 +135,40 @@ def _no_handler(connection: Any) -> Any:
     raise AssertionError("nobody has logged in")
 
 
+async def test_one_login_at_a_time_waits_for_a_key_distribution_center() -> None:
+    """So that there are threads for whatever else needs one."""
+    clock, network, answers = LoopClock(), SocketNetwork(), threading.Event()
+    peer = Peer(network, clock, 0)
+    listener = await network.listen("127.0.0.1", 0, peer.accept, max_frame_bytes=1 << 20)
+    loop, began = asyncio.get_running_loop(), asyncio.Event()
+    waiting, seen = 0, []
+
+    def initiate(host: str) -> Any:
+        nonlocal waiting
+        waiting += 1
+        seen.append(waiting)
+        loop.call_soon_threadsafe(began.set)
+        answers.wait()
+        waiting -= 1
+        return SimpleNamespace(step=lambda token: b"ticket", is_established=False)
+
+    login = KerberosLogin(initiate, asyncio.Lock(), PLAIN)
+    connector = SaslConnector(network, clock, lambda: login)
+    connecting = [
+        asyncio.create_task(
+            connector.connect("127.0.0.1", listener.port, _no_handler, timeout_s=60, max_frame_bytes=1 << 20)
+        )
+        for _ in range(5)
+    ]
+    await began.wait()
+    answers.set()
+    ended = await asyncio.gather(*connecting, return_exceptions=True)
+    assert [type(one) for one in ended] == [SaslRefused] * 5
+    assert seen == [1] * 5
+    network.close()
+    clock.cancel_all()
+
+
 async def test_a_step_that_ends_behind_the_time_limit_logs_nobody_in() -> None:
     """That of a client whose key distribution center does not answer."""
     clock, network, answers = TellingClock(), SocketNetwork(), threading.Event()
@@ -145,7 +179,7 @@ async def test_a_step_that_ends_behind_the_time_limit_logs_nobody_in() -> None:
         answers.wait()
         return SimpleNamespace(step=lambda token: b"ticket", is_established=False)
 
-    connector = SaslConnector(network, clock, lambda: KerberosLogin(initiate, PLAIN))
+    connector = SaslConnector(network, clock, lambda: KerberosLogin(initiate, nullcontext(), PLAIN))
     connecting = asyncio.create_task(
         connector.connect("127.0.0.1", listener.port, _no_handler, timeout_s=0.2, max_frame_bytes=1 << 20)
     )
