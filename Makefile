@@ -14,7 +14,7 @@ help: ## this list
 setup: ## .venv with everything locked in requirements/
 	@scripts/setup-venv.sh
 
-system: setup ## Java, kcat, Spark and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
+system: setup ## Java, kcat, Spark, Kerberos and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
 	@scripts/install-system.sh
 	@scripts/setup-venv.sh --spark
 	@scripts/fetch-kerberos.sh
