@@ -81,7 +81,7 @@ class KerberosLogin:
 
     Args:
         initiate: makes this side of a context with the service on a host, by its name.
-        turn: held during a step, which may wait for a key distribution center: one thread does, and not all.
+        turn: held during a step, which may wait for a key distribution center: a thread or two do, and not all.
     """
 
     initiate: Callable[[str], SecurityContext]

@@ -407,7 +407,7 @@ REFUSED: Mapping[type[Any], str] = MappingProxyType(
         **dict.fromkeys(_REQUESTS, "nothing is read while ApiVersions is answered, and bare tokens are no requests"),
         VersionsAnswered: "ApiVersions is answered before anything else is read",
         TokenReceived: "a frame is a bare token only where those are expected",
-        MechanismAnswered: "a mechanism answers at once",
+        MechanismAnswered: "a mechanism answers before anything else is read, or is not heard any more",
         SessionEnded: "a session ends while it is in force",
         DelayOver: "only what is refused waits",
     }

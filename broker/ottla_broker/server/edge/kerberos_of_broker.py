@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.ports import Clock
 from ottla_broker.security.kerberos_settings import KerberosSettings, KeytabError
@@ -16,7 +16,9 @@ from ottla_broker.security.sasl.gssapi import GssapiServer, KerberosFailure, Ker
 if TYPE_CHECKING:
     from ottla_broker.security.kerberos import Kerberos
 
-_EXTRA = "ottla[kerberos]"
+_EXTRA: Final = "ottla[kerberos]"
+_LOGINS_AT_ONCE: Final = 2
+"""While one waits half a minute for a key distribution center that does not answer, another uses the ticket there is."""
 
 
 class KerberosOfBroker:
@@ -25,7 +27,7 @@ class KerberosOfBroker:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kerberos: Kerberos | None = None
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
     async def check(self, settings: KerberosSettings) -> None:
         """Reads its keytab. Raises KeytabError: it, or the library, cannot be used."""

@@ -2,8 +2,9 @@
 
 It carries out what the table of `authentication` decides: it answers ApiVersions, SaslHandshake and SaslAuthenticate,
 waits before it tells of a failure, and ends sessions (KIP-368). Once a client is authenticated a frame costs one
-comparison of times. Not here: mechanisms (`ottla_broker.security.sasl`), and which of them a listener has
-(`sasl_listeners`).
+comparison of times. A mechanism that reads files takes its steps beside the event loop: nothing is read meanwhile, and
+what it makes of a token is dropped when the connection has ended. Not here: mechanisms (`ottla_broker.security.sasl`),
+and which of them a listener has (`sasl_listeners`).
 
 A client that authenticates again may have requests in flight: its ClientConnection keeps SaslHandshake until they are
 answered, as any other request, and then gives it back (`ClientConnection.reauthenticate`).

@@ -135,7 +135,7 @@ def _no_handler(connection: Any) -> Any:
     raise AssertionError("nobody has logged in")
 
 
-async def test_one_login_at_a_time_waits_for_a_key_distribution_center() -> None:
+async def test_as_many_logins_as_have_a_turn_wait_for_a_key_distribution_center() -> None:
     """So that there are threads for whatever else needs one."""
     clock, network, answers = LoopClock(), SocketNetwork(), threading.Event()
     peer = Peer(network, clock, 0)
