@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import ssl
 import struct
 import sys
@@ -181,6 +182,49 @@ class TestHandshakes:
         accepted = Accepted()
         listener = await network.listen("127.0.0.1", 0, accepted, max_frame_bytes=1 << 20, tls=tls)
         return accepted, listener.port
+
+    @pytest.mark.parametrize("record_bytes", [100, 1000])
+    async def test_large_frames_in_small_records_arrive_whole(
+        self, network: SocketNetwork, authority: Authority, tmp_path: Path, record_bytes: int
+    ) -> None:
+        """librdkafka makes a record of each value. More of them come than one call of `receive` reads."""
+        tls = secured(tmp_path, authority.issue("127.0.0.1"))
+        received: list[bytes] = []
+        came = asyncio.Event()
+
+        class Frames:
+            def __init__(self, connection: Connection) -> None:
+                pass
+
+            def on_frame(self, frame: memoryview) -> None:
+                received.append(bytes(frame))
+                came.set()
+
+            def on_sent(self) -> None:
+                pass
+
+            def on_close(self, reason: str) -> None:
+                came.set()
+
+        listener = await network.listen("127.0.0.1", 0, Frames, max_frame_bytes=1 << 24, tls=tls)
+        body = os.urandom(700_000)
+
+        def send() -> None:
+            context = client_context(tmp_path, authority)
+            plain = socket.create_connection(("127.0.0.1", listener.port), 60)
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as secure:
+                data = struct.pack(">i", len(body)) + body
+                for at in range(0, len(data), record_bytes):
+                    secure.sendall(data[at : at + record_bytes])
+                secure.recv(1)
+
+        sending = asyncio.get_running_loop().run_in_executor(None, send)
+        async with asyncio.timeout(60):
+            await came.wait()
+        assert received == [body]
+        network.close()
+        with contextlib.suppress(OSError):
+            await sending
 
     @pytest.mark.parametrize("first", [b"\0\0\0\x10", b"GET / HTTP/1.1\r\n\r\n", b"\x80\x2e"])
     @pytest.mark.public_report(15)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EXTRA: Final = "ottla[kerberos]"
 _LOGINS_AT_ONCE: Final = 2
-"""While one waits half a minute for a key distribution center that does not answer, another uses the ticket there is."""
+"""While one waits half a minute for a key distribution center that is silent, another uses the ticket there is."""
 
 
 class KerberosOfBroker:
