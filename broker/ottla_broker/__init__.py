@@ -1,3 +1,3 @@
-"""Ottla's broker: a Kafka-compatible log server whose decisions are pure and whose edges are five ports."""
+"""Ottla's broker: a Kafka-compatible log server whose decisions are pure and whose edges are six ports."""
 
 __version__ = "0.2.0"

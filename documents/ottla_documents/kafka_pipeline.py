@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
+from ottla_broker.security.client_login import SECRET_LOGIN_KEYS
 from ottla_broker.security.client_settings import (
-    JAAS_CONFIG,
     KEYS,
-    PASSWORD,
     PROTOCOL,
     client_security,
     is_security_key,
@@ -310,7 +309,7 @@ def _client_config(config: Mapping[str, str], problems: list[Problem]) -> dict[s
         try:
             client_security(kept)
         except TlsError as error:
-            is_login = error.key in (JAAS_CONFIG, PASSWORD)
+            is_login = error.key in SECRET_LOGIN_KEYS
             reason = "a login needs a password, for which documents have no field yet" if is_login else error.reason
             problems.append(Problem(f"{path}.{error.key}", reason))
     return kept

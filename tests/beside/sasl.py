@@ -11,7 +11,7 @@ import contextlib
 import random
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,10 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_user_scram_credentials as alter
-from ottla_broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
+from ottla_broker.security.sasl.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
 from ottla_broker.security.sasl.mechanism import Challenge
 from ottla_broker.security.sasl.scram import SaltedPasswords, ScramAlgorithm, ScramClient
+from tests.beside import tokens
 from tests.beside.comparison import own_chroot
 from tests.integration.apache_kafka import ApacheKafka
 from tests.integration.local_fleet import eventually
@@ -121,6 +122,42 @@ SEQUENCES: tuple[tuple[Step, ...], ...] = (
     (*_IN, *_AGAIN, step("authenticate", GOOD), *_AGAIN, step("authenticate", GOOD), _REASSURED),
 )
 
+_BEARER = step("handshake", "OAUTHBEARER")
+_HEARD = step("authenticate", b"\x01")
+
+
+def _bearer(name: str, listener: str = "SASL_PLAINTEXT") -> Step:
+    return step("bearer", listener, name)
+
+
+TOKEN_SEQUENCES: tuple[tuple[Step, ...], ...] = (
+    *((_BEARER, _bearer(name), _HEARD) for name in tokens.SIGNED),
+    *((_BEARER, _bearer(name, "STRICT"), _HEARD) for name in tokens.STRICT),
+    *((_BEARER, _bearer(name, "UNSIGNED"), _HEARD) for name in tokens.UNSIGNED),
+    *((_BEARER, step("authenticate", message)) for message in tokens.MALFORMED),
+    (_BEARER, _bearer("RSA"), _REASSURED),
+    (_BEARER, _bearer("expired"), _bearer("RSA"), _REASSURED),
+    (_BEARER, _bearer("expired"), _bearer("expired"), _HEARD),
+    (_BEARER, _bearer("expired"), step("authenticate", b"x")),
+    (_BEARER, _bearer("expired"), step("heartbeat")),
+    (_BEARER, _bearer("RSA"), _HEARD),
+    (_BEARER, _bearer("expired within the skew"), _REASSURED),
+    (step("handshake", "OAUTHBEARER", 0), step("bare_bearer", "RSA"), _REASSURED),
+    (step("handshake", "OAUTHBEARER", 0), step("bare_bearer", "expired"), step("token", b"\x01")),
+    (_BEARER, _bearer("short"), step("wait", 2.5), _REASSURED),
+    (_BEARER, _bearer("RSA"), step("wait", 3.5), _REASSURED),
+    (_BEARER, _bearer("RSA"), step("wait", 1.1), _BEARER, _bearer("P-256"), _REASSURED),
+    (_BEARER, _bearer("RSA"), step("wait", 1.1), _BEARER, _bearer("expired"), _HEARD),
+    (_BEARER, _bearer("RSA"), step("wait", 1.1), _BEARER, _bearer("sub is not ASCII")),
+    (_BEARER, _bearer("RSA"), step("wait", 1.1), step("handshake"), step("authenticate", GOOD)),
+)
+"""Of a listener with OAUTHBEARER; each goes to the listener of its first token."""
+
+
+def listener_of(steps: tuple[Step, ...]) -> str:
+    """That a sequence is for."""
+    return next((str(one.arguments[0]) for one in steps if one.what == "bearer"), "SASL_PLAINTEXT")
+
 
 def drawn(seed: int) -> Iterator[tuple[Step, ...]]:
     """Random sequences without end, most of which begin as clients do."""
@@ -203,6 +240,16 @@ class Client:
     def heartbeat(self) -> Any:
         return self._ask(ApiKey.HEARTBEAT, 3, codec.module(ApiKey.HEARTBEAT).HeartbeatRequest(group_id="nobody"))
 
+    def bearer(self, listener: str, name: str) -> Any:
+        made = {"SASL_PLAINTEXT": tokens.SIGNED, "STRICT": tokens.STRICT, "UNSIGNED": tokens.UNSIGNED}
+        answer = self.authenticate(made[listener][name]())
+        if isinstance(answer, dict) and answer["session_lifetime_ms"] not in (0, SESSION_MS):
+            answer["session_lifetime_ms"] = "what is left of the token"
+        return answer
+
+    def bare_bearer(self, name: str) -> Any:
+        return self.token(tokens.SIGNED[name]())
+
     def token(self, token: bytes) -> Any:
         self._wire.send(len(token).to_bytes(4, "big") + token)
         frame = self._frame()
@@ -253,28 +300,54 @@ class Client:
 def both_with_sasl(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[tuple[Step, ...]], list[Any]]]:
     """Starts both; gives what runs a sequence on each and gives both outcomes."""
     with contextlib.ExitStack() as cleanup:
-        ports = (free_port(), free_port())
-        our_config, their_config = (_config(port) for port in ports)
+        keys = directory / "keys.json"
+        keys.write_bytes(tokens.KEYS)
+        places = [{name: f"127.0.0.1:{free_port()}" for name in _LISTENERS} for _ in range(2)]
+        our_config, their_config = (_config(place, keys) for place in places)
+        our_config["ottla.sasl.oauthbearer.allow.unsecured.tokens"] = "true"
         ours = BrokerProcess(directory / "ours", 1, own_chroot(zookeeper), our_config)
         their_logs = [directory / "their-logs"]
         theirs = ApacheKafka(directory / "theirs", 1, own_chroot(zookeeper), their_logs, their_config)
         brokers: tuple[BrokerProcess | ApacheKafka, ...] = (ours, theirs)
-        addresses = []
-        for broker, config, port in zip(brokers, (our_config, their_config), ports, strict=True):
+        for broker, config, place in zip(brokers, (our_config, their_config), places, strict=True):
             broker.port = int(config["listeners"].split(",")[0].rpartition(":")[2])
             cleanup.callback(broker.close)
             broker.start()
-            addresses.append(f"127.0.0.1:{port}")
-            _set_passwords(broker.address, addresses[-1])
-        yield lambda steps: [Client(address).run(steps) for address in addresses]
+            _set_passwords(broker.address, place["SASL_PLAINTEXT"])
+        yield lambda steps: [Client(place[listener_of(steps)]).run(steps) for place in places]
 
 
-def _config(port: int) -> dict[str, str]:
-    own = "listener.name.sasl_plaintext."
+_LISTENERS = ("SASL_PLAINTEXT", "STRICT", "UNSIGNED")
+_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler"
+
+
+def _config(place: Mapping[str, str], keys: Path) -> dict[str, str]:
+    own, strict, unsigned = (f"listener.name.{name.lower()}." for name in _LISTENERS)
+    bound = [f"{name}://{address}" for name, address in place.items()]
     users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
     return {
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SASL_PLAINTEXT://127.0.0.1:{port}",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listeners": ",".join([f"PLAINTEXT://127.0.0.1:{free_port()}", *bound]),
+        "listener.security.protocol.map": ",".join(
+            ["PLAINTEXT:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in place)]
+        ),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        f"{strict}sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{unsigned}sasl.enabled.mechanisms": "OAUTHBEARER",
+        **{
+            key: value
+            for one in (own, strict)
+            for key, value in {
+                f"{one}oauthbearer.sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
+                f"{one}oauthbearer.sasl.server.callback.handler.class": _VALIDATOR,
+                f"{one}sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            }.items()
+        },
+        f"{strict}sasl.oauthbearer.expected.audience": f"other,{tokens.AUDIENCE}",
+        f"{strict}sasl.oauthbearer.expected.issuer": tokens.ISSUER,
+        f"{unsigned}oauthbearer.sasl.jaas.config": (
+            f'{OAUTHBEARER_MODULE} required unsecuredLoginStringClaim_sub="x" '
+            'unsecuredValidatorRequiredScope="read write";'
+        ),
         f"{own}plain.sasl.jaas.config": f"{PLAIN_MODULE} required {users};",
         f"{own}scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
         f"{own}scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",

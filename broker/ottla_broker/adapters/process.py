@@ -16,6 +16,7 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
 from ottla_broker.adapters.event_loop import TakeoverLoop
+from ottla_broker.adapters.http_threads import ThreadHttp
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
@@ -137,6 +138,7 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
         workers=DividedWorkers(JOBS, PROMPT_JOBS, max_processes=_worker_processes(config)),
         open_files=None if open_files is None else open_files // brokers,
         memory_bytes=memory.limit() // brokers,
+        http=ThreadHttp(),
     )
 
 

@@ -18,25 +18,18 @@ from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.kerberos_keys import kerberos_settings
 from ottla_broker.config.listener_keys import ListenerKeys
 from ottla_broker.config.listeners import Listeners
+from ottla_broker.config.sasl_tokens import SERVED_CLASSES, broker_token, token_validation
 from ottla_broker.config.types import ConfigError
 from ottla_broker.security.kerberos_settings import KerberosSettings
-from ottla_broker.security.sasl.jaas import (
-    KERBEROS_MODULE,
-    PLAIN_MODULE,
-    SCRAM_MODULE,
-    JaasEntry,
-    JaasError,
-    check_module,
-    parse_jaas,
-)
+from ottla_broker.security.oauth.logins import TokenLogin
+from ottla_broker.security.oauth.validation import TokenValidation
+from ottla_broker.security.sasl.jaas import JaasEntry, JaasError, check_module, module_of, parse_jaas
 from ottla_broker.security.sasl.login import SaslLogin
-from ottla_broker.security.sasl.mechanism import GSSAPI, MECHANISMS, OF_BROKERS, PLAIN
+from ottla_broker.security.sasl.mechanism import GSSAPI, MECHANISMS, OAUTHBEARER, OF_BROKERS, PLAIN
 from ottla_broker.security.sasl.plain import passwords_of
 
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 _SERVED = (*MECHANISMS, *OF_BROKERS)
-_MODULES = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE}
-"""Those of SCRAM have the same."""
 _JAAS = "sasl.jaas.config"
 _BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 _CLASSES = (
@@ -56,12 +49,14 @@ class SaslSettings:
         max_reauth_ms: of each; 0 for sessions without an end.
         largest_bytes: of a frame before authentication.
         kerberos: None without GSSAPI.
+        tokens: those that OAUTHBEARER takes; None without that mechanism.
     """
 
     mechanisms: Mapping[str, JaasEntry]
     max_reauth_ms: Mapping[str, int]
     largest_bytes: int
     kerberos: KerberosSettings | None = None
+    tokens: TokenValidation | None = None
 
     @property
     def passwords(self) -> dict[str, str]:
@@ -99,14 +94,16 @@ def sasl_settings(values: BrokerValues, listener: str) -> SaslSettings:
         {mechanism: _max_reauth_ms(keys, mechanism) for mechanism in enabled},
         keys.value("sasl.server.max.receive.size"),
         None if kerberos is None else kerberos_settings(keys, keys.of_mechanism(GSSAPI, _JAAS), kerberos),
+        token_validation(keys, entries[OAUTHBEARER]) if OAUTHBEARER in entries else None,
     )
 
 
-def own_login(values: BrokerValues, listener: str) -> SaslLogin | KerberosSettings:
+def own_login(values: BrokerValues, listener: str) -> SaslLogin | KerberosSettings | TokenLogin:
     """How brokers log in to this listener of others, which has the keys that it has here.
 
     Raises:
-        ConfigError: the listener does not have the mechanism, or its JAAS line no user and password.
+        ConfigError: the listener does not have the mechanism, or its JAAS line no user and password, or nothing says
+            where a token comes from.
     """
     mechanism = values.by_name[_BETWEEN_BROKERS]
     settings = sasl_settings(values, listener)
@@ -117,6 +114,8 @@ def own_login(values: BrokerValues, listener: str) -> SaslLogin | KerberosSettin
             mechanism,
             f"a mechanism that listener {listener}, on which brokers reach each other, has: {', '.join(entries)}",
         )
+    if mechanism == OAUTHBEARER:
+        return broker_token(ListenerKeys(values, listener), entries[mechanism])
     options = entries[mechanism].options
     if mechanism == GSSAPI and settings.kerberos is not None:
         if not settings.kerberos.is_initiator:
@@ -134,7 +133,7 @@ def own_login(values: BrokerValues, listener: str) -> SaslLogin | KerberosSettin
 
 
 def _entry(keys: ListenerKeys, mechanism: str) -> JaasEntry:
-    module = _MODULES.get(mechanism, SCRAM_MODULE)
+    module = module_of(mechanism)
     name = keys.of_mechanism(mechanism, _JAAS)
     text = keys.value_of_mechanism(mechanism, _JAAS)
     if not text:
@@ -156,6 +155,10 @@ def _max_reauth_ms(keys: ListenerKeys, mechanism: str) -> int:
 def _refuse_classes(values: BrokerValues, keys: ListenerKeys, mechanism: str) -> None:
     """Who names a class of their own has users that would be unknown here, or more than are here."""
     for key in _CLASSES:
-        for name in (keys.of_mechanism(mechanism, key), keys.name(key)):
-            if values.original(name):
-                raise ConfigError(name, values.original(name), "leave it out: Java classes cannot be loaded")
+        own = keys.of_mechanism(mechanism, key)
+        served = SERVED_CLASSES.get(key, ()) if mechanism == OAUTHBEARER else ()
+        for name in (own, keys.name(key)):
+            named = values.original(name)
+            if named and not (name == own and named in served):
+                allowed = f"{' or '.join(served)}, or leave it out: other" if served else "leave it out:"
+                raise ConfigError(name, named, f"{allowed} Java classes cannot be loaded")

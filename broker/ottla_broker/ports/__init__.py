@@ -1,4 +1,4 @@
-"""The five ports: the interfaces to time, network, disks, the coordination store and worker processes.
+"""The six ports: the interfaces to time, network, disks, the coordination store, worker processes and HTTP servers.
 
 Only the interfaces and their value types live here. The production adapters are in `ottla_broker.adapters` (and
 `ottla_broker.coordination` for ZooKeeper and the embedded store), the simulated ones in `simulation`. Broker code gets
@@ -10,11 +10,12 @@ the standard loop, the simulator on a loop with virtual time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Coordination
 from ottla_broker.ports.disk import Disk, LogDisk
+from ottla_broker.ports.http import Http, NoHttp
 from ottla_broker.ports.network import Network
 from ottla_broker.ports.workers import Workers
 
@@ -32,6 +33,7 @@ class Ports:
     """The number of files and sockets that the broker may have open (its part of RLIMIT_NOFILE); None: no limit."""
     memory_bytes: int | None = None
     """What the broker may use (its part of the limit of the process's cgroup, else of the machine); None: unknown."""
+    http: Http = field(default_factory=NoHttp)
 
 
-__all__ = ["Clock", "Coordination", "Disk", "LogDisk", "Network", "Ports", "Workers"]
+__all__ = ["Clock", "Coordination", "Disk", "Http", "LogDisk", "Network", "Ports", "Workers"]

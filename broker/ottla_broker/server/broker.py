@@ -302,7 +302,7 @@ class Broker:
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
             LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
-            LifecycleStep(starting, "read keytabs", self._core.sasl.start),
+            LifecycleStep(starting, "read keytabs, and fetch the keys of tokens", self._core.sasl.start),
             *(() if tokens is None else (LifecycleStep(starting, "read the delegation tokens", tokens.start),)),
             *((LifecycleStep(starting, "start the authorizer", self._start_authorizer),) if has_authorizer else ()),
             *((LifecycleStep(starting, "load the principal builder", self._load_builder),) if has_builder else ()),

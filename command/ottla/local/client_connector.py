@@ -29,9 +29,11 @@ def connector_of(network: Network, clock: Clock, security: Mapping[str, str]) ->
     login = found.login
     if login is None:
         return connector
+    from ottla_broker.adapters.http_threads import ThreadHttp
+    from ottla_broker.server.peers.login_tokens import LoginTokens
     from ottla_broker.server.peers.sasl_connector import SaslConnector
 
-    return SaslConnector(connector, clock, lambda: login)
+    return SaslConnector(connector, clock, lambda: login, LoginTokens(clock, ThreadHttp()).token)
 
 
 class _CommandTls:

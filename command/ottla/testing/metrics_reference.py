@@ -75,6 +75,12 @@ CREATED_LATER = {
     "kafka_server_socketservermetrics_expired_connections_killed": (
         "counter", ("listener",), "Connections closed because they were used behind the end of their session.",
     ),
+    "ottla_sasl_jwks_age_seconds": (
+        "gauge", ("listener",), "Time since the keys of tokens in force were fetched; infinite without any.",
+    ),
+    "ottla_sasl_jwks_failures": (
+        "counter", ("listener",), "Times that the keys of tokens could not be fetched or used.",
+    ),
     "ottla_ssl_certificate_expiry_seconds": (
         "gauge", ("listener", "store"),
         "Time until the certificate of a listener expires, or the first of the authorities that it trusts.",
@@ -94,6 +100,9 @@ CREATED_LATER = {
 
 WORRY = {
     "kafka_server_socketservermetrics_failed_authentication": "it grows: the log names the address and the reason",
+    "ottla_sasl_jwks_age_seconds": (
+        "above sasl.oauthbearer.jwks.endpoint.refresh.ms: the log says why the identity provider gives no keys"
+    ),
     "ottla_ssl_certificate_expiry_seconds": "below 30 days: issue a new certificate; the broker reads it by itself",
     "ottla_ssl_stores_refused": "it is 1: the log of the broker names the store and what is wrong with it",
     "ottla_ssl_handshake_failures": "it grows: the reason says whose certificate or version is wrong",

@@ -20,6 +20,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
 from ottla_broker.security.client_settings import PLAIN, ClientSecurity
+from ottla_broker.security.oauth.logins import TokenLogin
 from ottla_broker.security.sasl.login import SaslLogin
 from ottla_operator.api.fleet import (
     NO_ANSWER,
@@ -31,6 +32,7 @@ from ottla_operator.api.fleet import (
 )
 from ottla_operator.api.topics import TopicChange, TopicDescription
 from ottla_operator.effects.broker_config_requests import alter_brokers, describe_brokers
+from ottla_operator.effects.kafka_token import TokenProvider
 from ottla_operator.effects.reassignment_requests import (
     alter_log_dirs,
     describe_log_dirs,
@@ -182,7 +184,7 @@ def _tls_of(security: ClientSecurity) -> ContextOfConnections | None:
 
 
 def _connect(
-    bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None, login: SaslLogin | None
+    bootstrap: Sequence[str], timeout_ms: int, tls: ContextOfConnections | None, login: SaslLogin | TokenLogin | None
 ) -> KafkaAdminClient:
     """A connected client. One that cannot connect is closed: otherwise its thread would try for ever.
 
@@ -198,9 +200,11 @@ def _connect(
         security |= {
             "security_protocol": "SASL_PLAINTEXT" if tls is None else "SASL_SSL",
             "sasl_mechanism": login.mechanism,
-            "sasl_plain_username": login.username,
-            "sasl_plain_password": login.password,
         }
+    if isinstance(login, TokenLogin):
+        security["sasl_oauth_token_provider"] = TokenProvider(login)
+    elif login is not None:
+        security |= {"sasl_plain_username": login.username, "sasl_plain_password": login.password}
     network = NetworkSelector(client_id=CLIENT_ID)
     made: list[KafkaNetClient] = []
 

@@ -16,6 +16,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
 from ottla_broker.security.client_settings import PLAIN, ClientSecurity
+from ottla_broker.security.oauth.logins import TokenUnavailable
 from ottla_pipeline.errors import RequestRefused
 from ottla_pipeline.wire.login import log_in
 from ottla_pipeline.wire.plain_socket import PlainSocket
@@ -68,6 +69,8 @@ class Connection:
                 self._served = self._agree()
                 if security.login is not None:
                     self._log_in()
+            except TokenUnavailable:
+                raise  # nothing is wrong with the connection
             except OSError as error:
                 raise self._transport.explain(error) from None
         except BaseException:

@@ -91,8 +91,8 @@ def test_the_longest_session_is_that_of_the_mechanism_the_listener_or_all(
         (
             "",
             {f"{OWN}sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"},
-            f"{OWN}sasl.enabled.mechanisms",
-            "OAUTHBEARER is not served",
+            f"{OWN}oauthbearer.sasl.jaas.config",
+            "OAUTHBEARER is enabled and needs a JAAS line",
         ),
         ("sasl.mechanism.inter.broker.protocol", {}, "sasl.mechanism.inter.broker.protocol", "has: PLAIN"),
         (

@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, KafkaError, LeaderNotAvailableError, for_code
 
+from ottla_broker.security.oauth.blocking_tokens import BlockingTokens
+from ottla_broker.security.oauth.logins import TokenLogin
 from tests.integration.clients.driver import (
     LARGEST_REQUEST_BYTES,
     LIMIT_S,
@@ -26,6 +29,22 @@ from tests.integration.clients.kafka_python import python_config, python_securit
 from tests.integration.clients.security import Security
 
 T = TypeVar("T")
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, login: TokenLogin) -> None:
+        self._login = login
+        self._tokens = BlockingTokens()
+
+    async def token(self) -> str:
+        return await asyncio.to_thread(self._tokens.token, self._login)
+
+
+def aiokafka_security(security: Security) -> dict[str, Any]:
+    """As aiokafka spells it."""
+    return python_security(security, _TokenProvider)
+
+
 POLL_MS = 50
 
 
@@ -71,7 +90,7 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             metadata_max_age_ms=1000,
-            **python_security(self._security),
+            **aiokafka_security(self._security),
             **python_config(self._member.config),
         )
         try:
@@ -113,7 +132,7 @@ class Aiokafka(Administrator):
                 linger_ms=5,
                 enable_idempotence=is_idempotent,
                 max_request_size=LARGEST_REQUEST_BYTES,
-                **python_security(self.security),
+                **aiokafka_security(self.security),
             ) as producer:
                 futures = [
                     await producer.send(
@@ -136,7 +155,7 @@ class Aiokafka(Administrator):
             records: list[Record] = []
             everything = [TopicPartition(topic, partition) for partition in range(partitions)]
             async with AIOKafkaConsumer(
-                bootstrap_servers=bootstrap, auto_offset_reset="earliest", **python_security(self.security)
+                bootstrap_servers=bootstrap, auto_offset_reset="earliest", **aiokafka_security(self.security)
             ) as consumer:
                 consumer.assign(everything)
                 ends = await consumer.end_offsets(everything)
@@ -195,7 +214,7 @@ class Aiokafka(Administrator):
 
     def with_admin(self, bootstrap: str, act: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
         async def call() -> Any:
-            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **python_security(self.security))
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **aiokafka_security(self.security))
             await admin.start()
             try:
                 return await act(admin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -11,6 +11,8 @@ from kafka import codec as kafka_codec
 from kafka.admin import ConfigResource
 from kafka.errors import CommitFailedError, KafkaTimeoutError, RetriableError
 
+from ottla_broker.security.oauth.logins import TokenLogin
+from ottla_operator.effects.kafka_token import TokenProvider
 from tests.integration.clients.driver import (
     LARGEST_REQUEST_BYTES,
     LIMIT_S,
@@ -21,7 +23,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
-from tests.integration.clients.security import Security, sasl_login, tls_context
+from tests.integration.clients.security import Security, sasl_login, tls_context, token_grant
 
 POLL_MS = 500
 
@@ -103,8 +105,12 @@ def python_config(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def python_security(security: Security) -> dict[str, Any]:
-    """As kafka-python and aiokafka spell it."""
+def python_security(security: Security, provider: Callable[[TokenLogin], object] = TokenProvider) -> dict[str, Any]:
+    """As kafka-python and aiokafka spell it.
+
+    Args:
+        provider: makes what the client asks for tokens.
+    """
     if not security:
         return {}
     found = {"security_protocol": security["security.protocol"], "ssl_context": tls_context(security)}
@@ -112,7 +118,9 @@ def python_security(security: Security) -> dict[str, Any]:
         service = security["sasl.kerberos.service.name"]
         kerberos = {"sasl_kerberos_service_name": service, "sasl_kerberos_domain_name": "localhost"}
         return {**found, "sasl_mechanism": "GSSAPI", **kerberos}
-    login = sasl_login(security)
+    login, grant = sasl_login(security), token_grant(security)
+    if grant is not None:
+        return {**found, "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provider(grant.login)}
     if login is None:
         return found
     sasl = {"sasl_mechanism": login.mechanism, "sasl_plain_username": login.user, "sasl_plain_password": login.password}

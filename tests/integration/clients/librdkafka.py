@@ -36,7 +36,7 @@ from tests.integration.clients.driver import (
     Record,
     TopicDescription,
 )
-from tests.integration.clients.security import Security, sasl_login
+from tests.integration.clients.security import Security, sasl_login, token_grant
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "security.protocol": ("security.protocol",),
@@ -46,6 +46,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ssl.keystore.type": (),
     "sasl.mechanism": ("sasl.mechanism",),
     "sasl.jaas.config": (),
+    "sasl.login.callback.handler.class": (),
+    "sasl.oauthbearer.token.endpoint.url": ("sasl.oauthbearer.token.endpoint.url",),
 }
 
 
@@ -56,7 +58,15 @@ def librdkafka_security(security: Security) -> dict[str, str]:
     {'security.protocol': 'SSL', 'ssl.ca.location': 'a'}
     """
     found = {own: value for name, value in security.items() for own in _NAMES[name]}
-    login = sasl_login(security)
+    login, grant = sasl_login(security), token_grant(security)
+    if grant is not None:
+        return {
+            **found,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": grant.client_id,
+            "sasl.oauthbearer.client.secret": grant.client_secret,
+            "sasl.oauthbearer.scope": grant.scope,
+        }
     return found if login is None else {**found, "sasl.username": login.user, "sasl.password": login.password}
 
 

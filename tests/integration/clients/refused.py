@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer
 
+from tests.integration.clients.aiokafka_client import aiokafka_security
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaError, JavaMachine
 from tests.integration.clients.kafka_python import python_security
@@ -80,7 +81,7 @@ class Refused:
 
     def _aiokafka(self, bootstrap: str, security: Security) -> str:
         async def start() -> None:
-            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **python_security(security))
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **aiokafka_security(security))
             try:
                 await admin.start()
             finally:

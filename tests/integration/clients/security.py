@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from ottla_broker.security.sasl.jaas import parse_jaas
+from ottla_broker.security.oauth.addresses import parse_address
+from ottla_broker.security.oauth.blocking_tokens import BlockingTokens
+from ottla_broker.security.oauth.logins import TokenLogin, token_login
+from ottla_broker.security.sasl.jaas import OAUTHBEARER_MODULE, parse_jaas
+from ottla_broker.security.sasl.mechanism import OAUTHBEARER
+from ottla_broker.security.sasl.oauthbearer import OAuthBearerClient
 from tests.integration.wire import Wire
 
 Security: TypeAlias = "Mapping[str, str]"
@@ -45,16 +50,59 @@ class Login(NamedTuple):
 
 def sasl_login(security: Security) -> Login | None:
     """For clients that have no JAAS lines; None for a connection without SASL."""
-    if not security.get("security.protocol", "PLAINTEXT").startswith("SASL"):
+    if not security.get("security.protocol", "PLAINTEXT").startswith("SASL") or token_grant(security) is not None:
         return None
     options = parse_jaas(security["sasl.jaas.config"]).options
     return Login(security["sasl.mechanism"], options["username"], options["password"])
 
 
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+_LOGIN_CLASS = "sasl.login.callback.handler.class"
+
+
+class TokenGrant(NamedTuple):
+    """How a client gets the token that it logs in with."""
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str
+
+    @property
+    def login(self) -> TokenLogin:
+        return token_login(
+            parse_address(self.url),
+            {"clientId": self.client_id, "clientSecret": self.client_secret, "scope": self.scope},
+            None,
+        )
+
+
+def token_grant(security: Security) -> TokenGrant | None:
+    """For clients that have no JAAS lines; None for a connection without OAUTHBEARER."""
+    if security.get("sasl.mechanism") != OAUTHBEARER:
+        return None
+    options = parse_jaas(security["sasl.jaas.config"]).options
+    return TokenGrant(security[TOKEN_URL], options["clientId"], options["clientSecret"], options["scope"])
+
+
+def by_token(protocol: str, url: str, client_id: str, client_secret: str) -> dict[str, str]:
+    """Of a client, but for TLS."""
+    line = f'{OAUTHBEARER_MODULE} required clientId="{client_id}" clientSecret="{client_secret}" scope="kafka";'
+    return {
+        "security.protocol": protocol,
+        "sasl.mechanism": OAUTHBEARER,
+        "sasl.jaas.config": line,
+        _LOGIN_CLASS: "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+        TOKEN_URL: url,
+    }
+
+
 def wire(address: str, security: Security) -> Wire:
     """A connection by plain sockets, logged in."""
     found = Wire(address, tls=tls_context(security))
-    login = sasl_login(security)
+    login, grant = sasl_login(security), token_grant(security)
     if login is not None:
         found.log_in(*login)
+    elif grant is not None:
+        found.log_in_by(OAUTHBEARER, OAuthBearerClient(BlockingTokens().token(grant.login), {}))
     return found

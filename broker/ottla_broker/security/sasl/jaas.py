@@ -16,13 +16,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla_broker.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN
+
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
-_NOT_SERVED: Final = {
-    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
-}
+OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MODULES: Final = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE}
+"""Those of SCRAM have the same."""
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 _LETTER = r"A-Za-z_$\xa0-\U0010ffff"
@@ -115,14 +117,20 @@ def _quoted(value: str) -> str:
     return '"' + "".join(_ESCAPED.get(one, one) for one in value) + '"'
 
 
+def module_of(mechanism: str) -> str:
+    """The login module of a mechanism that is served.
+
+    >>> module_of("SCRAM-SHA-256")
+    'org.apache.kafka.common.security.scram.ScramLoginModule'
+    """
+    return _MODULES.get(mechanism, SCRAM_MODULE)
+
+
 def check_module(entry: JaasEntry, module: str, mechanism: str) -> None:
     """Raises JaasError when the entry is of another module than a mechanism needs."""
     if entry.module == module:
         return
-    other = _NOT_SERVED.get(entry.module)
-    if other is not None:
-        raise JaasError(f"its login module is that of {other}, which is not served; {mechanism} needs {module}")
-    known = entry.module in (PLAIN_MODULE, SCRAM_MODULE, KERBEROS_MODULE)
+    known = entry.module in (*_MODULES.values(), SCRAM_MODULE)
     named = entry.module if known or re.fullmatch(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)+", entry.module) else ""
     raise JaasError(f"the login module {named or 'that it names'} cannot be used: {mechanism} needs {module}")
 

@@ -19,8 +19,9 @@ PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 GSSAPI: Final = "GSSAPI"
+OAUTHBEARER: Final = "OAUTHBEARER"
 
-MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """Those that are served, to brokers and by clients."""
 OF_BROKERS: Final = (GSSAPI,)
 """Those that listeners of brokers have as well."""

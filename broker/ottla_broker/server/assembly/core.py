@@ -60,7 +60,7 @@ def make_core(
     )
     throttling = Throttling(clock, config, metrics)
     tls = TlsContexts(config, clock, metrics, ports.network.own_name)
-    sasl = SaslListeners(config, clock, metrics, find_credential, find_token)
+    sasl = SaslListeners(config, clock, metrics, ports.http, find_credential, find_token)
     server = SocketServer(
         ports.network,
         clock,

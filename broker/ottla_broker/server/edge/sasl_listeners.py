@@ -19,17 +19,22 @@ from ottla_broker.config.sasl import SASL_PROTOCOLS, SaslSettings, own_login, sa
 from ottla_broker.config.tls import TLS_PROTOCOLS
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
+from ottla_broker.ports.http import Http
 from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.security.kerberos_settings import KerberosSettings, KeytabError
+from ottla_broker.security.oauth.logins import TokenLogin
 from ottla_broker.security.principals import USER, Principal
 from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import SaslLogin
-from ottla_broker.security.sasl.mechanism import GSSAPI, PLAIN, ServerMechanism, ServerStep
+from ottla_broker.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN, ServerMechanism, ServerStep
+from ottla_broker.security.sasl.oauthbearer import OAuthBearerServer
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer, made_up
 from ottla_broker.server.edge.kerberos_of_broker import KerberosOfBroker
 from ottla_broker.server.edge.sasl_connection import SaslRules
+from ottla_broker.server.edge.token_validators import TokenValidators
+from ottla_broker.server.peers.login_tokens import LoginTokens
 from ottla_broker.server.peers.sasl_connector import SaslConnector
 
 FindCredential = Callable[[ScramAlgorithm, str], "ScramCredential | None"]
@@ -71,6 +76,7 @@ class SaslListeners:
     """The SASL listeners of one broker.
 
     Args:
+        http: asks identity providers.
         find: the SCRAM credentials of users.
         find_token: who logs in by delegation tokens; None where they are not served.
     """
@@ -80,11 +86,14 @@ class SaslListeners:
         config: BrokerConfig,
         clock: Clock,
         metrics: Metrics,
+        http: Http,
         find: FindCredential,
         find_token: FindToken | None,
     ) -> None:
         self._config = config
         self._clock = clock
+        self._validators = TokenValidators(clock, http, metrics)
+        self._login_tokens = LoginTokens(clock, http)
         self._find = find
         self._find_token = find_token
         self._settings: dict[str, SaslSettings] = {}
@@ -102,11 +111,19 @@ class SaslListeners:
         config.on_change(self._on_change)
 
     async def start(self) -> None:
-        """Reads the keytabs. Raises KeytabError."""
+        """Reads the keytabs, and fetches the keys with which tokens are signed: what fails of these is tried again.
+
+        Raises:
+            KeytabError: a keytab cannot be used.
+        """
         for listener in self._outcomes:
             kerberos = self._settings_of(listener).kerberos
             if kerberos is not None:
                 await self._kerberos.check(kerberos)
+        of_listeners = [(listener, self._settings_of(listener).tokens) for listener in self._outcomes]
+        await asyncio.gather(
+            *(self._validators.start(listener, tokens) for listener, tokens in of_listeners if tokens is not None)
+        )
 
     async def check(self, values: BrokerValues) -> None:
         """Reads the keytabs that other values would name. Nothing changes.
@@ -140,9 +157,9 @@ class SaslListeners:
         """
         if listener not in self._outcomes:
             return connector
-        return SaslConnector(connector, self._clock, partial(self._own_login, listener))
+        return SaslConnector(connector, self._clock, partial(self._own_login, listener), self._login_tokens.token)
 
-    def _own_login(self, listener: str) -> SaslLogin | KerberosLogin:
+    def _own_login(self, listener: str) -> SaslLogin | KerberosLogin | TokenLogin:
         login = own_login(self._config, listener)
         return self._kerberos.login(login) if isinstance(login, KerberosSettings) else login
 
@@ -181,6 +198,11 @@ class SaslListeners:
         kerberos = self._settings_of(listener).kerberos
         if mechanism == GSSAPI and kerberos is not None:
             return partial(self._kerberos.server, kerberos)
+        if mechanism == OAUTHBEARER:
+            tokens = self._settings_of(listener).tokens
+            assert tokens is not None
+            validate = self._validators.validator(listener, tokens)
+            return lambda: OAuthBearerServer(validate)
         algorithm = ScramAlgorithm(mechanism)
         secret = self._secret_of(listener, mechanism)
         return lambda: ScramServer(

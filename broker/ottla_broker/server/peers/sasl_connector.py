@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -25,9 +25,11 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import error_name
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest
+from ottla_broker.security.oauth.logins import TokenLogin
 from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import LoginExchanges, SaslLogin
 from ottla_broker.security.sasl.mechanism import Challenge, ClientMechanism, ClientStep, Failed
+from ottla_broker.security.sasl.oauthbearer import OAuthBearerClient
 
 logger = logging.getLogger("ottla.server")
 
@@ -49,13 +51,21 @@ class SaslConnector:
 
     Args:
         connector: connects without logging in.
-        login: the name and password in force, or the ticket.
+        login: in force: the name and password, the ticket, or where a token is from.
+        token: gets the token of a login; raises OSError.
     """
 
-    def __init__(self, connector: Connector, clock: Clock, login: Callable[[], SaslLogin | KerberosLogin]) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        clock: Clock,
+        login: Callable[[], SaslLogin | KerberosLogin | TokenLogin],
+        token: Callable[[TokenLogin], Awaitable[str]],
+    ) -> None:
         self._connector = connector
         self._clock = clock
         self._login = login
+        self._token = token
         self._exchanges = LoginExchanges()
 
     async def connect(
@@ -77,8 +87,12 @@ class SaslConnector:
         session.hand_over(factory(session))
         return session
 
-    def _client(self, host: str) -> _Exchange:
+    async def _client(self, host: str) -> _Exchange:
+        """This side of a new exchange. Raises OSError."""
         login = self._login()
+        if isinstance(login, TokenLogin):
+            client = OAuthBearerClient(await self._token(login), dict(login.extensions))
+            return _Exchange(login.mechanism, client, nullcontext())
         turn = login.turn if isinstance(login, KerberosLogin) else nullcontext()
         return _Exchange(login.mechanism, self._exchanges.begin(login, host), turn)
 
@@ -94,7 +108,7 @@ class _Exchange(NamedTuple):
 class _LoggedIn:
     """A connection that has logged in: for those above a `Connection`, for the one below its `ConnectionHandler`."""
 
-    def __init__(self, clock: Clock, client: Callable[[], _Exchange]) -> None:
+    def __init__(self, clock: Clock, client: Callable[[], Awaitable[_Exchange]]) -> None:
         self._clock = clock
         self._client = client
         self._below: Connection | None = None
@@ -190,10 +204,13 @@ class _LoggedIn:
 
     async def log_in(self, limit_s: float) -> None:
         """Raises OSError."""
+        await self._log_in_by(await self._client(), limit_s)
+
+    async def _log_in_by(self, exchange: _Exchange, limit_s: float) -> None:
         self._is_overdue = False
         timer = self._clock.call_later(limit_s, self._on_overdue)
         try:
-            lifetime_ms = await self._exchange()
+            lifetime_ms = await self._exchange(exchange)
         finally:
             timer.cancel()
         if lifetime_ms > 0:
@@ -208,12 +225,13 @@ class _LoggedIn:
     def _log_in_again(self, limit_s: float) -> None:
         self._timer = None
         if not self.is_closed:
-            self._held = []
             self._clock.spawn(self._again(limit_s), name="log in again to a broker")
 
     async def _again(self, limit_s: float) -> None:
         try:
-            await self.log_in(limit_s)
+            begun = await self._client()  # which may take seconds: until then requests are sent on
+            self._held = []
+            await self._log_in_by(begun, limit_s)
         except OSError as error:
             if not self.is_closed:
                 logger.warning("closing a connection to %s:%d, which was to log in again: %s", *self.peer, error)
@@ -223,9 +241,8 @@ class _LoggedIn:
         for chunks, now in held or ():
             self._connection.send(chunks, now=now)
 
-    async def _exchange(self) -> int:
+    async def _exchange(self, exchange: _Exchange) -> int:
         """Gives the lifetime of the session in milliseconds; 0 without an end."""
-        exchange = self._client()
         mechanism = exchange.mechanism
         handshake = await self._ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=mechanism))
         if handshake.error_code:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.security.sasl.jaas import (
     KERBEROS_MODULE,
+    OAUTHBEARER_MODULE,
     PLAIN_MODULE,
     SCRAM_MODULE,
     JaasEntry,
@@ -67,7 +68,7 @@ def test_a_malformed_line_is_refused_without_a_value(text: str, message: str) ->
     ("module", "message"),
     [
         (KERBEROS_MODULE, "the login module com.sun.security.auth.module.Krb5LoginModule cannot be used: PLAIN needs"),
-        ("org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule", "that of OAUTHBEARER"),
+        (OAUTHBEARER_MODULE, "OAuthBearerLoginModule cannot be used: PLAIN needs"),
         ("com.example.Vault", "the login module com.example.Vault cannot be used"),
         (SCRAM_MODULE, "ScramLoginModule cannot be used: PLAIN needs"),
         ("hunter2", "the login module that it names cannot be used"),

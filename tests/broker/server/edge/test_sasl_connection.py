@@ -20,7 +20,8 @@ from ottla_broker.protocol.generated.produce import ProduceRequest, ProduceRespo
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla_broker.security.principals import USER, Principal
-from ottla_broker.security.sasl.mechanism import PLAIN, SCRAM_SHA_512, Challenge
+from ottla_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_SHA_512, Challenge
+from ottla_broker.security.sasl.oauthbearer import AcceptedToken, OAuthBearerServer, RefusedToken
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import (
     SaltedPasswords,
@@ -43,6 +44,8 @@ DELAY_S, LIMIT_S = 0.1, 10.0
 OF_TOKEN = Principal(USER, "alice", by_token=True)
 """Who logs in by the delegation token `token`, whose hmac is alice's password."""
 TOKEN_MS = 5000
+BEARERS = {"good": AcceptedToken("alice", TOKEN_MS), "bobs": AcceptedToken("bob", TOKEN_MS)}
+INVALID = b'{"status":"invalid_token"}'
 
 
 class SaslSocket(Socket):
@@ -97,6 +100,7 @@ class Listener:
             {
                 PLAIN: lambda: PlainServer(lambda: USERS),
                 SCRAM_SHA_512: lambda: ScramServer(ScramAlgorithm.SHA_512, find, b"secret"),
+                OAUTHBEARER: lambda: OAuthBearerServer(lambda token: BEARERS.get(token, RefusedToken())),
             },
             {name.replace("_", "-").upper(): value for name, value in reauth_ms.items()},
             524288,
@@ -280,7 +284,7 @@ def test_any_other_request_first_is_not_answered(send: Callable[[Listener], Any]
 
 def test_a_known_mechanism_is_answered_with_those_of_the_listener() -> None:
     answer = Listener().handshake()
-    assert (answer.error_code, list(answer.mechanisms)) == (0, [PLAIN, SCRAM_SHA_512])
+    assert (answer.error_code, list(answer.mechanisms)) == (0, [PLAIN, SCRAM_SHA_512, OAUTHBEARER])
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -290,7 +294,7 @@ def test_an_unknown_mechanism_is_answered_later_with_those_of_the_listener(versi
     assert one.is_refused()
     answer = one.received()
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert list(answer.mechanisms) == [PLAIN, SCRAM_SHA_512]
+    assert list(answer.mechanisms) == [PLAIN, SCRAM_SHA_512, OAUTHBEARER]
 
 
 @pytest.mark.parametrize(
@@ -499,6 +503,49 @@ def test_a_session_by_a_token_ends_with_it() -> None:
     assert by_scram(Listener(scram_sha_512=3000), "token", is_token=True) == 3000
 
 
+def bearer(token: str) -> bytes:
+    return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+
+@pytest.mark.parametrize(("reauth_ms", "lifetime_ms"), [(0, 5000), (3000, 3000), (60_000, 5000)])
+def test_a_session_by_oauthbearer_ends_with_the_token_or_before(reauth_ms: int, lifetime_ms: int) -> None:
+    one = Listener(oauthbearer=reauth_ms)
+    assert one.handshake(OAUTHBEARER).error_code == 0
+    answer = one.authenticate(bearer("good"))
+    assert (answer.error_code, answer.session_lifetime_ms, answer.auth_bytes) == (0, lifetime_ms, b"")
+    one.wait(lifetime_ms / 1000 - 0.1)
+    assert one.metadata() is not None
+    one.wait(0.2)
+    assert one.metadata() is None
+    assert one.is_closed
+
+
+def test_a_bad_token_of_oauthbearer_is_told_and_fails_when_the_client_has_heard_it() -> None:
+    one = Listener()
+    one.handshake(OAUTHBEARER)
+    answer = one.authenticate(bearer("bad"))
+    assert (answer.error_code, answer.session_lifetime_ms, answer.auth_bytes) == (0, 0, INVALID)
+    assert not one.is_closed
+    assert one.authenticate(b"\x01") is None
+    assert one.is_refused(), "it is told later"
+    answer = one.received()
+    assert (answer.error_code, answer.error_message) == (FAILED, INVALID.decode())
+    assert one.is_closed
+    assert one.outcomes.seen == ["failed"]
+
+
+def test_a_token_of_another_user_does_not_go_on_with_a_session() -> None:
+    one = Listener()
+    one.handshake(OAUTHBEARER)
+    one.authenticate(bearer("good"))
+    one.wait(2)
+    one.handshake(OAUTHBEARER)
+    assert one.authenticate(bearer("bobs")) is None
+    assert one.is_refused()
+    assert "Cannot change principals" in one.received().error_message
+    assert one.is_closed
+
+
 def test_who_authenticates_again_by_a_token_came_by_it_from_then_on_and_the_other_way_round() -> None:
     one = Listener(scram_sha_512=60_000)
     by_scram(one, "alice", is_token=False)
@@ -614,12 +661,12 @@ pieces = st.one_of(
     st.sampled_from([GOOD, BAD, b""]),
     st.builds(
         lambda mechanism, version: _frame(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism)),
-        st.sampled_from([PLAIN, SCRAM_SHA_512, "GSSAPI"]),
+        st.sampled_from([PLAIN, SCRAM_SHA_512, OAUTHBEARER, "GSSAPI"]),
         st.sampled_from([0, 1]),
     ),
     st.builds(
         lambda token, version: _frame(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=token)),
-        st.sampled_from([GOOD, BAD, b"\0bob\0bob-secret", b"n,,n=alice,r=abc"]),
+        st.sampled_from([GOOD, BAD, b"\0bob\0bob-secret", b"n,,n=alice,r=abc", bearer("good"), bearer("bad"), b"\x01"]),
         st.sampled_from([0, 1, 2]),
     ),
     st.builds(lambda version: _frame(ApiKey.API_VERSIONS, version, ApiVersionsRequest()), st.integers(0, 4)),

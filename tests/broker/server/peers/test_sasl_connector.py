@@ -16,10 +16,12 @@ from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.ports.clock import Timer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla_broker.security.oauth.logins import TokenFile, TokenLogin, TokenUnavailable
 from ottla_broker.security.principals import USER, Principal
 from ottla_broker.security.sasl.gssapi import KerberosLogin
 from ottla_broker.security.sasl.login import SaslLogin
-from ottla_broker.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla_broker.security.sasl.oauthbearer import AcceptedToken, OAuthBearerServer, RefusedToken
 from ottla_broker.security.sasl.plain import PlainServer
 from ottla_broker.security.sasl.scram import ScramAlgorithm, ScramCredential, ScramIdentity, ScramServer
 from ottla_broker.server.edge.sasl_connection import SaslConnection, SaslRules
@@ -30,6 +32,7 @@ from tests.broker.server.edge.test_sasl_connection import Outcomes
 from tests.broker.server.edge.test_throttling import Edge
 
 PASSWORD = "b-secret"
+TOKEN_LOGIN = TokenLogin(TokenFile("/run/token"), (("a", "b"),))
 
 
 class Peer:
@@ -42,6 +45,12 @@ class Peer:
         self.waiting: list[RequestContext] = []
         self.arrived = asyncio.Event()
         self.passwords = {"b": PASSWORD}
+        self.tokens: list[str] = []
+        self.has_no_token = False
+        self.is_asked_for_token = asyncio.Event()
+        self.may_get_token = asyncio.Event()
+        self.may_get_token.set()
+        self.takes_tokens = True
         credentials = {one: ScramCredential.of(one, PASSWORD, b"salt", 4096) for one in ScramAlgorithm}
 
         def scram(algorithm: ScramAlgorithm) -> Callable[[], ScramServer]:
@@ -53,14 +62,27 @@ class Peer:
                 PLAIN: lambda: PlainServer(lambda: self.passwords),
                 SCRAM_SHA_256: scram(ScramAlgorithm.SHA_256),
                 SCRAM_SHA_512: scram(ScramAlgorithm.SHA_512),
+                OAUTHBEARER: lambda: OAuthBearerServer(self._worth),
             },
-            dict.fromkeys((PLAIN, SCRAM_SHA_256, SCRAM_SHA_512), session_ms),
+            dict.fromkeys((PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER), session_ms),
             524288,
             1 << 20,
             0.001,
             60,
             self.outcomes,
         )
+
+    def _worth(self, token: str) -> AcceptedToken | RefusedToken:
+        self.tokens.append(token)
+        return AcceptedToken("b", 1200) if self.takes_tokens else RefusedToken()
+
+    async def token(self, login: TokenLogin) -> str:
+        self.is_asked_for_token.set()
+        await self.may_get_token.wait()
+        self.is_asked_for_token.clear()
+        if self.has_no_token:
+            raise TokenUnavailable("no token for b: down")
+        return f"good{len(self.tokens) + 1}" if login is TOKEN_LOGIN else ""
 
     def accept(self, connection: Any) -> SaslConnection:
         edge = Edge()
@@ -96,7 +118,8 @@ async def connected(
     network = SocketNetwork()
     peer = Peer(network, clock, session_ms)
     listener = await network.listen("127.0.0.1", 0, peer.accept, max_frame_bytes=1 << 20)
-    connector = SaslConnector(network, clock, lambda: SaslLogin(mechanism, "b", password))
+    login = TOKEN_LOGIN if mechanism == OAUTHBEARER else SaslLogin(mechanism, "b", password)
+    connector = SaslConnector(network, clock, lambda: login, peer.token)
     client = BrokerClient(connector, clock, "127.0.0.1", listener.port, client_id="c")
     try:
         yield client, peer
@@ -106,7 +129,7 @@ async def connected(
         clock.cancel_all()
 
 
-@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512])
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER])
 async def test_a_broker_logs_in_and_its_requests_are_served(mechanism: str) -> None:
     async with connected(mechanism) as (client, peer):
         await client.connect()
@@ -153,7 +176,7 @@ async def test_as_many_logins_as_have_a_turn_wait_for_a_key_distribution_center(
         return SimpleNamespace(step=lambda token: b"ticket", is_established=False)
 
     login = KerberosLogin(initiate, asyncio.Lock(), PLAIN)
-    connector = SaslConnector(network, clock, lambda: login)
+    connector = SaslConnector(network, clock, lambda: login, peer.token)
     connecting = [
         asyncio.create_task(
             connector.connect("127.0.0.1", listener.port, _no_handler, timeout_s=60, max_frame_bytes=1 << 20)
@@ -179,7 +202,7 @@ async def test_a_step_that_ends_behind_the_time_limit_logs_nobody_in() -> None:
         answers.wait()
         return SimpleNamespace(step=lambda token: b"ticket", is_established=False)
 
-    connector = SaslConnector(network, clock, lambda: KerberosLogin(initiate, nullcontext(), PLAIN))
+    connector = SaslConnector(network, clock, lambda: KerberosLogin(initiate, nullcontext(), PLAIN), peer.token)
     connecting = asyncio.create_task(
         connector.connect("127.0.0.1", listener.port, _no_handler, timeout_s=0.2, max_frame_bytes=1 << 20)
     )
@@ -240,3 +263,41 @@ async def test_a_password_that_is_not_right_any_more_ends_the_connection() -> No
         while client.is_connected:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.01)
         assert peer.outcomes.seen == ["succeeded", "failed again"]
+
+
+async def test_a_broker_logs_in_again_with_another_token_before_the_first_ends() -> None:
+    async with connected(OAUTHBEARER) as (client, peer):
+        await client.connect()
+        while len(peer.tokens) < 3:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+        assert peer.tokens == ["good1", "good2", "good3"]
+        assert "failed again" not in peer.outcomes.seen and "expired" not in peer.outcomes.seen
+        peer.has_no_token = True
+        while client.is_connected:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_broker_without_a_token_or_with_a_bad_one_hears_why() -> None:
+    async with connected(OAUTHBEARER) as (client, peer):
+        peer.has_no_token = True
+        with pytest.raises(BrokerDisconnected, match="no token for b: down"):
+            await client.connect()
+        peer.has_no_token = False
+        peer.takes_tokens = False
+        with pytest.raises(BrokerDisconnected, match='"status":"invalid_token"'):
+            await client.connect()
+
+
+async def test_requests_are_sent_on_while_another_token_is_got() -> None:
+    async with connected(OAUTHBEARER) as (client, peer):
+        await client.connect()
+        peer.may_get_token.clear()
+        await peer.is_asked_for_token.wait()
+        asked = client.send(ApiKey.HEARTBEAT, 4, HeartbeatRequest())
+        await peer.answer()
+        assert (await asked).error_code == 0
+        assert len(peer.tokens) == 1
+        peer.may_get_token.set()
+        while len(peer.tokens) == 1:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+        assert peer.outcomes.seen == ["succeeded", "again"]
