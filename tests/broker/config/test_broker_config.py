@@ -110,7 +110,7 @@ def test_the_file_that_3_9_ships_for_zookeeper_mode_loads_without_an_unknown_key
 
 
 def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
-    assert len(BROKER_KEYS) == 368
+    assert len(BROKER_KEYS) == 369
     for key in BROKER_KEYS.values():
         assert key.documentation.endswith("."), key.name
         if key.default is not None and key.validator is not None and key.default not in ("", ()):

@@ -17,6 +17,7 @@ from ottla_broker.config.topic_values import TOPIC_ATTRIBUTES
 TYPES: Mapping[ConfigType, type] = {
     ConfigType.BOOLEAN: bool,
     ConfigType.STRING: str,
+    ConfigType.CLASS: str,
     ConfigType.INT: int,
     ConfigType.SHORT: int,
     ConfigType.LONG: int,
