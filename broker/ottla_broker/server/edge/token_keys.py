@@ -62,8 +62,7 @@ class TokenKeys:
         self._refusal = ""
         self._missing = MissingKeys()
         self._is_fetching = True
-        self._is_wanted = False
-        """Another fetch is to follow the one that runs."""
+        """Or is about to: a key that is unknown then is asked for by the next token."""
         self._is_closed = False
         self._timer: Timer | None = None
 
@@ -89,15 +88,13 @@ class TokenKeys:
         try:
             self._keys.check(token)
         except UnknownKey as error:
-            if self._fetched_at is not None and self._missing.may_ask(error.key_id, self._clock.monotonic()):
+            if not self._is_fetching and self._missing.may_ask(error.key_id, self._clock.monotonic()):
                 self._fetch_soon()
             raise
         return check_claims(token.claims, self.settings.rules, self._clock.now_ms() / 1000)
 
     def _fetch_soon(self) -> None:
-        if self._is_fetching:
-            self._is_wanted = True
-        elif not self._is_closed:
+        if not self._is_closed:
             if self._timer is not None:
                 self._timer.cancel()
             self._is_fetching = True
@@ -106,20 +103,20 @@ class TokenKeys:
     async def _fetch(self) -> None:
         from ottla_broker.security.oauth.signatures import KeySetError, read_keys
 
-        self._is_wanted = False
         try:
             keys = await self._clock.in_thread(read_keys, await self._content())
         except (OSError, KeySetError) as error:
             self._refused(error)
+        except Exception:
+            self._failures += 1
+            self._count_failure()
+            logger.exception("%s: the keys of tokens were not fetched, and are fetched again", self._what)
         else:
             self._taken(keys)
         finally:
             self._is_fetching = False
         if not self._is_closed:
-            if self._is_wanted:
-                self._fetch_soon()
-            else:
-                self._timer = self._clock.call_later(self.settings.times.delay_s(self._failures), self._fetch_soon)
+            self._timer = self._clock.call_later(self.settings.times.delay_s(self._failures), self._fetch_soon)
 
     async def _content(self) -> bytes:
         address = self.settings.address

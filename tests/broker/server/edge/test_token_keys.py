@@ -34,7 +34,7 @@ class Provider:
     """An `Http`: answers what it is told to, when it is told to."""
 
     def __init__(self, *signers: Signer) -> None:
-        self.answer: bytes | HttpFailed = jwks(*signers)
+        self.answer: bytes | Exception = jwks(*signers)
         self.requests: list[HttpRequest] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -44,7 +44,7 @@ class Provider:
         self.requests.append(request)
         await self.may_answer.wait()
         self.has_answered.set()
-        if isinstance(self.answer, HttpFailed):
+        if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
@@ -157,6 +157,16 @@ async def test_a_broker_without_keys_starts_and_lets_nobody_in_until_it_has_them
         assert one.age_s() < 60
 
 
+async def test_a_failure_that_nobody_expects_does_not_end_the_fetches(caplog: pytest.LogCaptureFixture) -> None:
+    signer, provider = Signer(), Provider()
+    provider.answer = RuntimeError("odd")
+    async with started(provider, times=RefreshTimes(1000, 1, 1)) as one:
+        assert one.failures() == 1
+        assert "the keys of tokens were not fetched, and are fetched again" in caplog.text
+        provider.answer = jwks(signer)
+        await one.lets_in(signer.token())
+
+
 async def test_a_key_that_is_unknown_is_fetched_once_and_then_rarely() -> None:
     old, new, provider = Signer("old"), Signer("new"), Provider()
     provider.answer = jwks(old)
@@ -180,6 +190,27 @@ async def test_while_keys_are_fetched_tokens_are_checked_with_those_before() -> 
         while len(provider.requests) < 2:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.001)
         assert one.user(signer.token()) == "alice"
+
+
+async def test_a_key_that_is_unknown_while_keys_are_fetched_is_asked_for_by_the_next_token() -> None:
+    old, new, provider = Signer("old"), Signer("new"), Provider()
+    provider.may_answer.clear()
+    provider.answer = jwks(old)
+    validation = SignedTokens(ADDRESS, SELDOM, ANY)
+    one = Listener(provider, validation)
+    starting = asyncio.ensure_future(one.validators.start("X", validation))
+    while not provider.requests:  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0)
+    for _ in range(20):
+        assert one.user(new.token()) is None
+        await asyncio.sleep(0)
+    assert len(provider.requests) == 1
+    provider.may_answer.set()
+    await starting
+    provider.answer = jwks(old, new)
+    await one.lets_in(new.token())
+    assert len(provider.requests) == 2
+    one.clock.cancel_all()
 
 
 async def test_what_is_asked_for() -> None:
