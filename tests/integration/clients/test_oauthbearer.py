@@ -208,7 +208,7 @@ def test_brokers_go_on_while_the_provider_is_away_and_start_when_it_is_back(name
             await_that(lambda: provider.asked.count("/keys") >= asked + 6, "it asks for the keys again and again")
             provider.status = 200
             starting.result(LIMIT_S)
-        assert fleet.lets_in(token, broker=1)
+        await_that(partial(fleet.lets_in, token, 1), "the listener of clients has its keys too")
         driver = Librdkafka(security)
         driver.produce(fleet.bootstrap, name, numbered(30, 3))
         assert len(driver.read(fleet.bootstrap, name, 3)) == 30
