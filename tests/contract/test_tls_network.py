@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import ssl
 import struct
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from cryptography import x509
 from ottla_broker.adapters import tls_transport
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.network import SocketListener, SocketNetwork
-from ottla_broker.adapters.tls_transport import TlsTransport
+from ottla_broker.adapters.tls_transport import Handshake, TlsTransport
 from ottla_broker.ports.network import Connection, HandlerFactory
 from tests.authority import Authority, Issued
 from tests.contract.network_contract import NetworkContract, Recorder, framed
@@ -167,6 +169,46 @@ class Accepted:
     def __call__(self, connection: Connection) -> Recorder:
         self.handlers.append(Recorder(connection))
         return self.handlers[-1]
+
+
+class TestReceive:
+    """How many records one call of a transport takes."""
+
+    @pytest.fixture
+    def pair(self, authority: Authority, tmp_path: Path) -> Iterator[tuple[TlsTransport, ssl.SSLSocket]]:
+        with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+            plain = socket.create_connection(listener.getsockname(), 60)
+            context = client_context(tmp_path, authority)
+            connecting = thread.submit(context.wrap_socket, plain, server_hostname="127.0.0.1")
+            accepted, _ = listener.accept()
+            accepted.setblocking(False)
+            transport = TlsTransport(accepted, server_context(tmp_path, authority.issue("127.0.0.1")))
+            while (waits_for := transport.handshake()) is not Handshake.NOTHING:
+                reads = waits_for is Handshake.READ
+                select.select([transport.socket] * reads, [transport.socket] * (not reads), [], 60)
+            with connecting.result(60) as client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                yield transport, client
+            transport.close()
+
+    def test_a_large_room_is_filled_from_small_records_up_to_a_bound(
+        self, pair: tuple[TlsTransport, ssl.SSLSocket]
+    ) -> None:
+        transport, client = pair
+        for _ in range(600):
+            client.sendall(b"x" * 10)
+        room = memoryview(bytearray(64 * 1024))
+        assert transport.receive(room) == 512 * 10
+        assert transport.receive(room) == 88 * 10
+        with pytest.raises(BlockingIOError):
+            transport.receive(room)
+
+    def test_in_a_small_room_a_small_record_ends_the_call(self, pair: tuple[TlsTransport, ssl.SSLSocket]) -> None:
+        transport, client = pair
+        client.sendall(b"one")
+        client.sendall(b"two")
+        room = memoryview(bytearray(1024))
+        assert [transport.receive(room), transport.receive(room)] == [3, 3]
 
 
 class TestHandshakes:
