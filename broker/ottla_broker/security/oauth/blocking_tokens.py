@@ -16,7 +16,7 @@ from ottla_broker.security.oauth.compact import LONGEST_TOKEN
 from ottla_broker.security.oauth.files import read_file
 from ottla_broker.security.oauth.logins import (
     ClientGrant,
-    HeldToken,
+    HeldTokens,
     TokenFile,
     TokenLogin,
     held_token,
@@ -33,22 +33,25 @@ class BlockingTokens:
     """See the module. Used by any thread, for any logins."""
 
     def __init__(self) -> None:
-        self._held: HeldToken | None = None
+        self._held = HeldTokens()
         self._lock = threading.Lock()
 
     def token(self, login: TokenLogin) -> str:
         """Raises TokenUnavailable."""
         with self._lock:
-            held = self._held
-            if held is not None and held.is_fresh(login, _now_ms()):
+            held = self._held.of(login, _now_ms())
+            if held is not None and held.is_fresh(_now_ms()):
                 return held.text
             try:
-                held = self._held = held_token(login, _answer(login), _now_ms(), random.random())
+                made = held_token(login, _answer(login), _now_ms(), random.random())
             except OSError as error:
-                if held is None or not held.is_of(login, _now_ms()):
+                held = self._held.of(login, _now_ms())  # it may have ended meanwhile
+                if held is None:
                     raise
                 logger.warning("the token before is used on: %s", error)
-            return held.text
+                return held.text
+            self._held.put(made, _now_ms())
+            return made.text
 
 
 def _answer(login: TokenLogin) -> bytes:

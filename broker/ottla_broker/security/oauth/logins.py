@@ -197,13 +197,26 @@ class HeldToken:
     renew_at_ms: int
     ends_ms: int
 
-    def is_of(self, login: TokenLogin, now_ms: int) -> bool:
-        """Whether it is a token for this login that has not ended."""
-        return self.login == login and now_ms < self.ends_ms
-
-    def is_fresh(self, login: TokenLogin, now_ms: int) -> bool:
+    def is_fresh(self, now_ms: int) -> bool:
         """Whether no other one is to be got in its place."""
-        return self.is_of(login, now_ms) and now_ms < self.renew_at_ms
+        return now_ms < min(self.renew_at_ms, self.ends_ms)
+
+
+class HeldTokens:
+    """The tokens of a process, one for each login, until they end."""
+
+    def __init__(self) -> None:
+        self._by_login: dict[TokenLogin, HeldToken] = {}
+
+    def of(self, login: TokenLogin, now_ms: int) -> HeldToken | None:
+        """The token of a login, if it has one that has not ended."""
+        held = self._by_login.get(login)
+        return held if held is not None and now_ms < held.ends_ms else None
+
+    def put(self, held: HeldToken, now_ms: int) -> None:
+        """Holds it in place of the one before, and lets go of those that have ended."""
+        self._by_login = {login: one for login, one in self._by_login.items() if now_ms < one.ends_ms}
+        self._by_login[held.login] = held
 
 
 def held_token(login: TokenLogin, answer: bytes, now_ms: int, draw: float) -> HeldToken:

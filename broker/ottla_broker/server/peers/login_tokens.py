@@ -17,7 +17,7 @@ from ottla_broker.security.oauth.compact import LONGEST_TOKEN
 from ottla_broker.security.oauth.files import read_file
 from ottla_broker.security.oauth.logins import (
     ClientGrant,
-    HeldToken,
+    HeldTokens,
     TokenFile,
     TokenLogin,
     TokenUnavailable,
@@ -47,7 +47,7 @@ class LoginTokens:
     def __init__(self, clock: Clock, http: Http) -> None:
         self._clock = clock
         self._http = http
-        self._held: HeldToken | None = None
+        self._held = HeldTokens()
         self._failure: _Failure | None = None
         self._asking = asyncio.Lock()
         self._context: tuple[TlsSettings, Callable[[], SSLContext]] | None = None
@@ -56,24 +56,24 @@ class LoginTokens:
         """Raises TokenUnavailable."""
         began = self._clock.monotonic()
         async with self._asking:
-            held, failure = self._held, self._failure
-            if held is not None and held.is_fresh(login, self._clock.now_ms()):
+            held, failure = self._held.of(login, self._clock.now_ms()), self._failure
+            if held is not None and held.is_fresh(self._clock.now_ms()):
                 return held.text
             if failure is None or failure.at < began or failure.login != login:  # else it has waited for that one
                 failure = await self._renew(login)
-            held = self._held
-            if held is None or not held.is_of(login, self._clock.now_ms()):
-                assert failure is not None
-                raise failure.error
+            held = self._held.of(login, self._clock.now_ms())
+            if held is None:
+                raise TokenUnavailable(f"the token of {login.username} has ended") if failure is None else failure.error
             return held.text
 
     async def _renew(self, login: TokenLogin) -> _Failure | None:
         """None: another token is held."""
         try:
             answer = await self._answer(login)
-            self._held = held_token(login, answer, self._clock.now_ms(), self._clock.random.random())
+            now_ms = self._clock.now_ms()
+            self._held.put(held_token(login, answer, now_ms, self._clock.random.random()), now_ms)
         except TokenUnavailable as error:
-            if self._held is not None and self._held.is_of(login, self._clock.now_ms()):
+            if self._held.of(login, self._clock.now_ms()) is not None:
                 logger.warning("the token before is used on: %s", error)
             self._failure = _Failure(login, self._clock.monotonic(), error)
             return self._failure

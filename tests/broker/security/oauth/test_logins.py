@@ -14,6 +14,7 @@ from ottla_broker.security.oauth.addresses import Address, parse_address
 from ottla_broker.security.oauth.key_refreshes import MissingKeys
 from ottla_broker.security.oauth.logins import (
     ClientGrant,
+    HeldTokens,
     RenewalTimes,
     TokenFile,
     TokenLogin,
@@ -71,10 +72,13 @@ def test_a_token_is_held_until_most_of_its_life_is_over() -> None:
     held = held_token(login, answer, NOW_MS, 0.0)
     assert held.text == text
     assert "ey" not in repr(held)
-    assert held.is_fresh(login, NOW_MS)
-    assert not held.is_fresh(grant(scope="other"), NOW_MS)
-    assert not held.is_fresh(login, held.renew_at_ms)
-    assert held.is_of(login, held.ends_ms - 1) and not held.is_of(login, held.ends_ms)
+    assert held.is_fresh(NOW_MS)
+    assert not held.is_fresh(held.renew_at_ms)
+    tokens = HeldTokens()
+    tokens.put(held, NOW_MS)
+    assert tokens.of(login, NOW_MS) is held
+    assert tokens.of(grant(scope="other"), NOW_MS) is None
+    assert tokens.of(login, held.ends_ms - 1) is held and tokens.of(login, held.ends_ms) is None
     assert held.ends_ms // 1000 == NOW_MS // 1000 + 1000
     assert held.renew_at_ms == held.ends_ms - 300_000
 

@@ -55,6 +55,15 @@ async def test_a_token_serves_all_logins(token: Callable[[TokenLogin], Awaitable
         assert len(provider.given) == 2, "another login has another token"
 
 
+async def test_each_login_of_a_process_keeps_its_token(token: Callable[[TokenLogin], Awaitable[str]]) -> None:
+    """A broker with two listeners of its own, or a pipeline from one cluster to another."""
+    with IdentityProvider() as provider:
+        one, other = grant(provider), grant(provider, renewal=RenewalTimes(factor=0.7))
+        found = [await token(login) for login in (one, other, one, other)]
+        assert found == provider.given * 2
+        assert len(provider.given) == 2
+
+
 async def test_a_token_that_is_nearly_over_is_renewed_or_used_on(
     token: Callable[[TokenLogin], Awaitable[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
